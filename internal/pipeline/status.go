@@ -1,0 +1,76 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/outboxd/outboxd/source"
+)
+
+// State is what the engine is doing.
+type State string
+
+// The states. Only Active reads and publishes.
+const (
+	Starting State = "starting" // taking the lease, loading the checkpoint, opening
+	Standby  State = "standby"  // another instance holds the lease
+	Active   State = "active"   // reading and publishing
+	Waiting  State = "waiting"  // something failed; a new try is due
+	Draining State = "draining" // stopping: no more reads, waiting for acks
+	Stopped  State = "stopped"  // ended
+)
+
+// Status is one consistent view of the engine. It holds no secret and no payload.
+type Status struct {
+	State  State
+	Since  time.Time // when State began
+	Holder string    // Standby: who holds the lease
+	Err    error     // why the last session ended; nil once a stream is open again
+
+	Read    source.Position // last commit boundary read
+	Settled source.Position // last one acknowledged by the sink
+	Saved   source.Position // last one in the checkpoint store
+
+	InFlightEvents int       // read and not yet acknowledged
+	InFlightBytes  int64     // key + value + headers of those
+	UnsavedEvents  int       // acknowledged and not yet covered by a save
+	OldestCommit   time.Time // commit time of the oldest event in flight; zero if none
+
+	LastRead      time.Time // last batch from the source, with or without rows
+	LastDelivered time.Time // last acknowledgement from the sink
+	LastSaved     time.Time // last save
+	CaughtUpAt    time.Time // last moment everything known was delivered
+	CaughtUp      bool      // still so, with the stream open
+	SaveErr       error     // the last save failed with this; nil when saves work
+
+	EventsRead      uint64
+	EventsDelivered uint64
+	Sessions        uint64 // streams opened since the process began
+}
+
+// Lag is the age of the oldest committed event that is not delivered: zero
+// when caught up with the log's end. While the log can't be read it grows
+// from the last moment known caught up.
+func (s Status) Lag(now time.Time) time.Duration {
+	switch {
+	case s.CaughtUp:
+		return 0
+	case !s.OldestCommit.IsZero():
+		return max(0, now.Sub(s.OldestCommit))
+	case !s.CaughtUpAt.IsZero():
+		return max(0, now.Sub(s.CaughtUpAt))
+	}
+	return 0
+}
+
+// Hooks are called by the engine as things happen; each may be nil. They must
+// be fast and must not call back into the engine.
+type Hooks struct {
+	// Delivered counts n acknowledged events of one table to one topic.
+	Delivered func(table, topic string, n int)
+	// Latency is the time from commit to acknowledgement of a batch's oldest event.
+	Latency func(d time.Duration)
+	// Restart counts a session that ended with a transient error, by a short stable reason.
+	Restart func(reason string)
+	// Rejected counts an event that could not be published.
+	Rejected func(reason string)
+}

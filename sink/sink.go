@@ -1,0 +1,68 @@
+// Package sink is the contract between the engine and where events go.
+package sink
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Sink publishes messages. Publish and Close are called by one goroutine; done
+// may be called from any.
+type Sink interface {
+	// Publish takes the batch over and calls done exactly once, from any
+	// goroutine: with nil when every message of it is durable, or with why not.
+	// It retries what can be retried itself, keeps order per topic and key, and may
+	// block for room. done must not be called while Publish holds anything
+	// that done could wait for; it may be called before Publish returns.
+	//
+	// After one done(err) with err != nil the sink is finished: every later
+	// batch fails too, and the engine closes it and opens a new one (I4).
+	// Messages behind a failed one may nevertheless have become durable.
+	Publish(ctx context.Context, batch []Message, done func(error))
+	// Close ends the sink: when it returns, done was called for every batch
+	// and nothing is sent any more.
+	Close(ctx context.Context) error
+}
+
+// Judge is an optional ability of a Sink: it tells before anything is sent
+// that a message would be refused for good (I5). It is cheap, does no I/O, and is called by the
+// goroutine that publishes.
+type Judge interface {
+	Judge(m *Message) *Refusal
+}
+
+// Message is one event on its way out.
+type Message struct {
+	Topic     string
+	Key       []byte // nil: no key
+	Value     []byte // nil: tombstone
+	Headers   []Header
+	Timestamp time.Time // zero: the sink's own clock
+	Table     string    // schema.table, for counting and for what the operator reads
+	ID        []byte    // event id, for the same
+}
+
+// Size is key + value + headers in bytes, uncompressed: what OUTBOXD_KAFKA_MAX_MESSAGE_BYTES limits.
+func (m *Message) Size() int {
+	n := len(m.Key) + len(m.Value)
+	for i := range m.Headers {
+		n += len(m.Headers[i].Name) + len(m.Headers[i].Value)
+	}
+	return n
+}
+
+// Header is one record header. A nil Value is a null header.
+type Header struct {
+	Name  string
+	Value []byte
+}
+
+// Refusal says that one message can't be published, ever. It names no payload.
+type Refusal struct {
+	Reason string // short and stable, a metric label: too_large, bad_topic, null_key, …
+	Detail string // what was found: sizes, limits, names
+	Fix    string // what the operator can do
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Detail) }
