@@ -1,0 +1,165 @@
+# Sourced by ctl: names, addresses, folders, and processes known by their pid file.
+
+SERVICES=(kafka postgres15 postgres16 postgres17 postgres18)
+REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
+OFFSET=${OUTBOXD_TEST_PORT_OFFSET:-0}
+
+fail() { echo "$*" >&2; exit 1; }
+say() { echo "$*" >&2; }
+
+check_name() {
+  local s
+  for s in "${SERVICES[@]}" "${REPLICAS[@]}"; do [ "$s" != "$1" ] || return 0; done
+  fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]}"
+}
+
+# --- addresses ---
+
+port() {
+  case $1 in
+  kafka) echo $((19092 + OFFSET)) ;;
+  controller) echo $((19093 + OFFSET)) ;;
+  *-replica) echo $((25430 + OFFSET)) ;;
+  postgres*) echo $((25400 + ${1#postgres} + OFFSET)) ;;
+  esac
+}
+
+# variable NAME: the environment variable that holds the service's address.
+variable() {
+  case $1 in
+  kafka) echo OUTBOXD_TEST_KAFKA ;;
+  *-replica) echo OUTBOXD_TEST_POSTGRES_REPLICA ;;
+  postgres*) echo "OUTBOXD_TEST_POSTGRES${1#postgres}" ;;
+  esac
+}
+
+own_address() {
+  case $1 in
+  kafka) echo "127.0.0.1:$(port kafka)" ;;
+  *) echo "postgres://postgres@127.0.0.1:$(port "$1")/postgres" ;;
+  esac
+}
+
+# external NAME: the environment names a server other than the one ctl would start, so ctl leaves it alone.
+external() { local v; v=$(variable "$1"); [ -n "${!v:-}" ] && [ "${!v}" != "$(own_address "$1")" ]; }
+address() { local v; v=$(variable "$1"); echo "${!v:-$(own_address "$1")}"; }
+must_own() { ! external "$1" || fail "cannot $2 $1: $(variable "$1") names a server that was not started here"; }
+
+print_env() {
+  local s
+  for s in "${SERVICES[@]}" "${REPLICAS[0]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
+  printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
+}
+
+listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
+
+# answers NAME: something accepts connections at the service's address.
+answers() {
+  local a; a=$(address "$1"); a=${a#*://}; a=${a#*@}; a=${a%%/*}; a=${a%%,*}
+  local p=${a##*:}
+  [ "$p" != "$a" ] || p=5432
+  listens "${a%:*}" "$p"
+}
+
+# await NAME SECONDS CONDITION...: polls until CONDITION holds.
+await() {
+  local name=$1 end=$((SECONDS + $2)); shift 2
+  until "$@"; do
+    [ $SECONDS -lt $end ] || { say "$name: no answer at $(address "$name")"; return 1; }
+    sleep 0.1
+  done
+}
+
+# --- folders ---
+
+if [ "$(id -u)" = 0 ]; then default_cache=/var/cache/outboxd-test; else default_cache=${XDG_CACHE_HOME:-$HOME/.cache}/outboxd-test; fi
+CACHE=$(readlink -m "${OUTBOXD_TEST_CACHE:-$default_cache}")
+checkout=$(cd "$here/../.." && pwd)
+RUN=$(readlink -m "${OUTBOXD_TEST_RUN:-$CACHE/run/$(basename "$checkout")-$(cksum <<<"$checkout" | cut -d' ' -f1)}")
+
+data() { echo "$RUN/$1/data"; }
+log() { echo "$RUN/$1/log"; }
+
+# Postgres refuses to run as root, so root runs all services as an unprivileged user.
+if [ "$(id -u)" = 0 ]; then SERVICE_USER=$(id -un postgres 2>/dev/null || echo nobody); else SERVICE_USER=$(id -un); fi
+as_service() {
+  if [ "$(id -u)" != 0 ]; then "$@"; return; fi
+  setpriv --reuid="$SERVICE_USER" --regid="$(id -g "$SERVICE_USER")" --clear-groups env HOME=/tmp "$@"
+}
+
+make_folders() { # NAME
+  mkdir -p "$(data "$1")"
+  if [ "$(id -u)" = 0 ]; then chown "$SERVICE_USER" "$RUN/$1" "$(data "$1")"; fi
+  chmod 700 "$(data "$1")"
+  as_service test -x "$RUN/$1" || fail "$1: user $SERVICE_USER cannot enter $RUN/$1; set OUTBOXD_TEST_CACHE to a folder it can reach"
+}
+
+# locked NAME COMMAND...: one at a time per name. COMMAND must not leave fd 9 to a process that stays.
+locked() {
+  local name=$1; shift
+  mkdir -p "$CACHE" "$RUN"
+  ( flock 9; "$@" ) 9>"$CACHE/lock-$name"
+}
+
+# --- processes ---
+# A service's process is the one in its pid file whose working folder is the service's data folder: a pid that the
+# system gave to somebody else meanwhile is never taken for ours.
+
+pid_file() { if [ "$1" = kafka ]; then echo "$RUN/kafka/pid"; else echo "$(data "$1")/postmaster.pid"; fi; }
+pid() { head -n 1 "$(pid_file "$1")" 2>/dev/null; }
+members() { # NAME: pids of all processes that work in the service's data folder
+  as_service find /proc/[0-9]*/cwd -maxdepth 0 -lname "$(data "$1")" 2>/dev/null | cut -d/ -f3
+}
+native_running() {
+  local p; p=$(pid "$1") && [ -n "$p" ] && [ "$(as_service readlink "/proc/$p/cwd" 2>/dev/null)" = "$(data "$1")" ]
+}
+gone() { [ -z "$(members "$1")" ]; }
+
+native_fetch() { if [ "$1" = kafka ]; then locked kafka kafka_fetch; else locked postgres postgres_fetch "${1%-replica}"; fi; }
+native_start() { locked "$1-$(basename "$RUN")" start_once "$1"; }
+start_once() {
+  local kind=${1%%[0-9]*}
+  if ! native_running "$1"; then
+    ! answers "$1" || fail "$1: port $(port "$1") is taken by a process that is not of this checkout ($RUN); stop it or set OUTBOXD_TEST_PORT_OFFSET"
+    [ -z "$(members "$1")" ] || end_all "$1"
+    native_fetch "$1"
+    make_folders "$1"
+    "${kind}_start" "$1" || { say "$1 did not start; the end of $(log "$1"):"; tail -n 20 "$(log "$1")" >&2; exit 1; }
+  fi
+  native_wait "$1"
+  "${kind}_after_start" "$1"
+}
+native_wait() { await "$1" 60 "${1%%[0-9]*}_ready" "$1" || exit 1; }
+
+native_stop() {
+  native_running "$1" || return 0
+  local signal=TERM
+  [ "$1" = kafka ] || signal=INT # Postgres: fast shutdown
+  kill -s "$signal" "$(pid "$1")"
+  local end=$((SECONDS + 30))
+  until gone "$1"; do
+    [ $SECONDS -lt $end ] || { say "$1: still there 30 s after SIG$signal, so it is killed"; native_kill "$1"; return; }
+    sleep 0.05
+  done
+  rm -f "$(pid_file "$1")"
+}
+
+native_kill() {
+  native_running "$1" || fail "kill $1: it is not running"
+  kill -s KILL "$(pid "$1")"
+  end_all "$1"
+}
+# end_all NAME: the children of a killed postmaster notice and exit by themselves; one that is stuck is helped.
+end_all() {
+  local end=$((SECONDS + 5)) p
+  until gone "$1"; do
+    [ $SECONDS -lt $end ] || for p in $(members "$1"); do kill -s KILL "$p" 2>/dev/null || true; done
+    sleep 0.05
+  done
+  rm -f "$(pid_file "$1")"
+}
+
+native_wipe() {
+  ! native_running "$1" || fail "wipe $1: it is running; stop it first"
+  rm -rf "${RUN:?}/$1"
+}
