@@ -20,6 +20,7 @@ type Memory struct {
 
 	mu      sync.Mutex
 	stored  *checkpoint.Checkpoint
+	corrupt bool
 	saves   []checkpoint.Checkpoint
 	loadErr error
 	saveErr error
@@ -34,6 +35,8 @@ func (m *Memory) Load(context.Context) (checkpoint.Checkpoint, error) {
 	switch {
 	case m.loadErr != nil:
 		return checkpoint.Checkpoint{}, m.loadErr
+	case m.corrupt:
+		return checkpoint.Checkpoint{}, unreadable()
 	case m.stored == nil:
 		return checkpoint.Checkpoint{}, checkpoint.ErrNone
 	case m.Name != "" && m.stored.Name != m.Name:
@@ -66,6 +69,9 @@ func (m *Memory) Save(ctx context.Context, c checkpoint.Checkpoint) error {
 	if c.Name != m.Name {
 		return m.foreign(c.Name)
 	}
+	if m.corrupt {
+		return unreadable()
+	}
 	if m.stored != nil && m.stored.Name != m.Name {
 		return m.foreign(m.stored.Name)
 	}
@@ -85,7 +91,7 @@ func (m *Memory) Delete(context.Context) error {
 	if m.stored != nil && m.Name != "" && m.stored.Name != m.Name {
 		return m.foreign(m.stored.Name)
 	}
-	m.stored = nil
+	m.stored, m.corrupt = nil, false
 	return nil
 }
 
@@ -97,6 +103,13 @@ func (m *Memory) Put(c checkpoint.Checkpoint) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stored = &c
+}
+
+// Corrupt makes what is stored unreadable until Delete.
+func (m *Memory) Corrupt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.corrupt = true
 }
 
 // FailLoad makes every Load fail with err until FailLoad(nil).
@@ -163,4 +176,8 @@ func (m *Memory) Wait(ctx context.Context, n int) error {
 func (m *Memory) foreign(name string) error {
 	return fault.Position(fault.CodeForeign, "use the checkpoint store of this connector", nil,
 		"checkpoint of connector %q, not of %q", name, m.Name)
+}
+
+func unreadable() error {
+	return fault.Position(fault.CodeCheckpointUnreadable, "delete the checkpoint", nil, "damaged checkpoint")
 }

@@ -1,0 +1,73 @@
+package file
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/source"
+)
+
+const version = 1
+
+// content is the file: one JSON object, so that an operator can read it.
+type content struct {
+	Version  int    `json:"version"`
+	Name     string `json:"name"`
+	Position string `json:"position"` // empty: the intent of a first start
+	SavedAt  string `json:"saved_at"` // RFC 3339, UTC
+	Checksum string `json:"checksum"` // over all the others
+}
+
+// sum covers the fields as they stand in the file, each led by its length, so
+// that no two contents share one.
+func (c *content) sum() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d", c.Version)
+	for _, field := range []string{c.Name, c.Position, c.SavedAt} {
+		fmt.Fprintf(h, "\n%d:%s", len(field), field)
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func encode(c checkpoint.Checkpoint) ([]byte, error) {
+	if !utf8.ValidString(c.Name) || !utf8.ValidString(string(c.Position)) {
+		return nil, errors.New("name and position must be text") // JSON would alter them
+	}
+	f := content{
+		Version:  version,
+		Name:     c.Name,
+		Position: string(c.Position),
+		SavedAt:  c.SavedAt.UTC().Format(time.RFC3339Nano),
+	}
+	f.Checksum = f.sum()
+	data, err := json.Marshal(f)
+	return append(data, '\n'), err
+}
+
+// decode gives the checkpoint, or why data is not one that was saved.
+func decode(data []byte) (checkpoint.Checkpoint, error) {
+	if len(data) == 0 {
+		return checkpoint.Checkpoint{}, errors.New("it is empty")
+	}
+	var f content
+	if err := json.Unmarshal(data, &f); err != nil {
+		return checkpoint.Checkpoint{}, fmt.Errorf("it is no whole JSON object: %w", err)
+	}
+	if f.Version != version {
+		return checkpoint.Checkpoint{}, fmt.Errorf("its version is %d, this program knows %d", f.Version, version)
+	}
+	if f.Checksum != f.sum() {
+		return checkpoint.Checkpoint{}, errors.New("its checksum does not fit its content")
+	}
+	at, err := time.Parse(time.RFC3339Nano, f.SavedAt)
+	if err != nil {
+		return checkpoint.Checkpoint{}, fmt.Errorf("its saved_at is no time: %w", err)
+	}
+	return checkpoint.Checkpoint{Name: f.Name, Position: source.Position(f.Position), SavedAt: at}, nil
+}
