@@ -1,0 +1,81 @@
+package transform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/source"
+)
+
+// maxShownID is how much of an event id a message shows, in bytes.
+const maxShownID = 64
+
+// refuse says why row can't become a message; its id is told when there is one.
+func (p *plan) refuse(row *source.Row, reason, detail, fix string) error {
+	where := ""
+	if id := bytesOf(&row.Values[p.id]); id != nil {
+		where = fmt.Sprintf(", event %q", id[:min(len(id), maxShownID)])
+	}
+	return refusal(row, where, reason, detail, fix)
+}
+
+func refusal(row *source.Row, event, reason, detail, fix string) error {
+	return fmt.Errorf("route row: %w", &sink.Refusal{
+		Reason: reason,
+		Detail: fmt.Sprintf("table %s%s (row %d of transaction %s): %s", row.Table, event, row.Index, row.Tx.ID, detail),
+		Fix:    fix,
+	})
+}
+
+func (p *plan) absent(row *source.Row, column int) error {
+	return p.refuse(row, ReasonAbsentValue,
+		fmt.Sprintf("the log does not carry column %q", p.column(column)),
+		"A generated column, or one that is not published, is not in the log: publish it, or map its role to another column with OUTBOXD_COLUMN_….")
+}
+
+func (p *plan) nullKey(row *source.Row) error {
+	fix := "Set OUTBOXD_ON_NULL_KEY to null to send it without a key."
+	if p.key != p.id {
+		fix = "Set OUTBOXD_ON_NULL_KEY to id to key it by its event id, or to null to send it without a key."
+	}
+	return p.refuse(row, ReasonNullKey, fmt.Sprintf("column %q, the key, is NULL", p.column(p.key)), fix)
+}
+
+func (p *plan) nullPayload(row *source.Row) error {
+	return p.refuse(row, ReasonNullPayload, fmt.Sprintf("column %q, the payload, is NULL", p.column(p.payload)),
+		"Set OUTBOXD_TOMBSTONE_ON_EMPTY to true to send a tombstone for it.")
+}
+
+func (p *plan) unroutable(row *source.Row, column int) error {
+	found := "is empty"
+	if row.Values[column].State == source.Null {
+		found = "is NULL"
+	}
+	return p.refuse(row, ReasonUnroutable, fmt.Sprintf("column %q, of topic %s, %s", p.column(column), p.template, found),
+		"Set OUTBOXD_TOPIC to a template without that column.")
+}
+
+// problems collects what is wrong with a mapping, so that all of it is told at once.
+type problems []problem
+
+type problem struct{ found, fix string }
+
+func (b *problems) add(found, fix string) { *b = append(*b, problem{found, fix}) }
+
+// fault makes one error of all problems, nil if there are none.
+func (b problems) fault(code string) *fault.Error {
+	if len(b) == 0 {
+		return nil
+	}
+	var found, fix []string
+	for _, p := range b {
+		found = append(found, p.found)
+		if !slices.Contains(fix, p.fix) {
+			fix = append(fix, p.fix)
+		}
+	}
+	return fault.Config(code, strings.Join(fix, " "), nil, "%s", strings.Join(found, "; "))
+}
