@@ -1,0 +1,103 @@
+// Package config is the only reader of the environment.
+//
+// One table (Sections) has a row for every variable of the product: its name,
+// default, meaning, what is legal, and the field it fills. Load, the masking
+// of secrets, `outboxd config` and docs/configuration.md all come from that
+// table. To add an option, add a field to Config and a row to the table, and
+// generate the docs again.
+//
+// A variable that a later version will bring has a row too: it is refused by
+// name when set, so that nothing is ever accepted and ignored. All faults are
+// reported at once, as one *fault.Error with exit code 2.
+package config
+
+import "time"
+
+// Config is the whole configuration, checked and with every default filled in.
+type Config struct {
+	Name   string // names slot, publication, lease, checkpoint and metric label
+	Source Source
+	Tables []Table
+
+	Start           string        // auto, now, resume
+	StartTimeout    time.Duration // how long to wait for an unreachable server at start; 0: for ever
+	DrainTimeout    time.Duration
+	BufferEvents    int   // read and not yet acknowledged
+	BufferBytes     int64 // the same in bytes
+	AutoSetup       bool  // whether run may create publication and slot
+	SetupURL        Login // another login for setup; zero: none
+	Postgres        Postgres
+	Checkpoint      Checkpoint
+	Columns         Columns
+	Headers         []Header
+	Topic           string // template
+	TombstoneOnNull bool   // NULL or blank payload becomes a tombstone
+	OnNullKey       string // reject, id, null
+
+	Sink  string // kafka, stdout
+	Kafka Kafka
+
+	HTTPAddr  string // empty: no HTTP
+	LogLevel  string // debug, info, warn, error
+	LogFormat string // json, console; empty: console on a terminal, else json
+
+	values []Value
+}
+
+// Source says which database to read and as whom.
+type Source struct {
+	Scheme string // postgres
+	Login
+	Database string // as the URL names it
+}
+
+// Login is a database address. The password is kept apart from the URL, so
+// that the URL is safe to hand around.
+type Login struct {
+	URL string // without the password
+	// User overrides the user of URL; empty: the URL's.
+	User string
+	// Password is asked for at each connect: a password that came from a file
+	// is read again each time. It is "" when none is set. Safe for concurrent use.
+	Password Secret
+}
+
+// Postgres holds what only a Postgres source needs.
+type Postgres struct {
+	Slot        string
+	Publication string
+}
+
+// Checkpoint says where the place is stored and how often.
+type Checkpoint struct {
+	Path      string // of the file
+	Interval  time.Duration
+	MaxEvents int // delivered and not yet saved
+}
+
+// Columns names the column of each role; empty: found by its usual names.
+// AggregateID may be None.
+type Columns struct {
+	ID, AggregateID, AggregateType, EventType, Payload string
+}
+
+// None is the word for "there is no such column".
+const None = "none"
+
+// Header is one of the connector's own record headers.
+type Header struct {
+	Name  string // id, eventType, aggregateType
+	Alias string // as it is written; equal to Name unless renamed
+}
+
+// Kafka holds the settings of the Kafka sink.
+type Kafka struct {
+	Brokers          []string // host:port
+	Compression      string   // none, gzip, snappy, lz4, zstd
+	Linger           time.Duration
+	BatchBytes       int
+	MaxMessageBytes  int // key + value + headers, uncompressed
+	CreateTopics     bool
+	TopicPartitions  int // -1: the broker's default
+	TopicReplication int // -1: the broker's default
+}

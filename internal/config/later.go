@@ -1,0 +1,75 @@
+package config
+
+import "strings"
+
+// laterRows are the variables a later version will bring. A row with a
+// harmless value takes that one: it says what holds anyway.
+func laterRows() []Variable {
+	type row struct{ name, meaning, harmless string }
+	rows := []row{
+		{"SNAPSHOT_WHERE", "condition of the first snapshot", ""},
+		{"SNAPSHOT_ORDER_BY", "order of the first snapshot", ""},
+		{"TRANSACTION_INTERVAL", "exactly-once: how often to commit", ""},
+		{"TRANSACTION_TIMEOUT", "exactly-once: the broker's limit", ""},
+		{"COLUMN_TIMESTAMP", "column of the record timestamp; today it is the commit time", ""},
+		{"COLUMN_HEADERS", "JSON column spread into headers", ""},
+		{"COLUMN_PLACEMENT", "more columns into headers, envelope or partition", ""},
+		{"TOPIC_ROUTE_BY", "routing in Debezium's way", ""},
+		{"TOPIC_ROUTE_REGEX", "routing in Debezium's way", ""},
+		{"TOPIC_ROUTE_REPLACEMENT", "routing in Debezium's way", ""},
+		{"ON_UPDATE", "what an updated row is; on Postgres updates are not seen", "ignore"},
+		{"REJECT_AFTER", "how long a refusal is tried again", ""},
+		{"DEAD_LETTER_TOPIC", "where refused events are parked", ""},
+		{"PARK_MAX", "how many events may be parked", ""},
+		{"TABLE_*", "settings of one table", ""},
+		{"KAFKA_TLS", "TLS to the brokers", "off"},
+		{"KAFKA_TLS_CA_FILE", "TLS to the brokers", ""},
+		{"KAFKA_TLS_CERT_FILE", "TLS to the brokers", ""},
+		{"KAFKA_TLS_KEY_FILE", "TLS to the brokers", ""},
+		{"KAFKA_TLS_SERVER_NAME", "TLS to the brokers", ""},
+		{"KAFKA_SASL_MECHANISM", "login at the brokers", ""},
+		{"KAFKA_SASL_USERNAME", "login at the brokers", ""},
+		{"KAFKA_SASL_PASSWORD", "login at the brokers", ""},
+		{"KAFKA_SASL_OAUTH_*", "login at the brokers", ""},
+		{"KAFKA_ALLOW_PLAINTEXT", "login at the brokers without TLS", "false"},
+		{"POSTGRES_FAILOVER_SLOT", "a slot that is kept on standbys", "false"},
+		{"POSTGRES_MESSAGE_PREFIX", "events written by `pg_logical_emit_message`", ""},
+		{"MYSQL_SERVER_ID", "MySQL as the source", ""},
+		{"MYSQL_POSITION", "MySQL as the source", ""},
+		{"HTTP_TOKEN", "acting endpoints", ""},
+		{"HTTP_VIEW_TOKEN", "a guard before page and status", ""},
+		{"HTTP_HOSTS", "host names that may be asked for", ""},
+		{"HTTP_SHOW_PAYLOADS", "payloads on the page", "false"},
+		{"HIDE_KEYS", "keys hidden on the page", "false"},
+	}
+	out := make([]Variable, len(rows))
+	for i, r := range rows {
+		name := Prefix + r.name
+		out[i] = Variable{Name: name, Unset: "not there yet", Meaning: r.meaning, Later: true, Secret: secretWord(name), kind: later(name, r.harmless)}
+	}
+	return out
+}
+
+func later(name, harmless string) kind {
+	legal := "leave it unset"
+	if harmless != "" {
+		legal += ", or " + harmless
+	}
+	return kind{legal, func(_ *Config, v string) error {
+		if harmless != "" && v == harmless {
+			return nil
+		}
+		return notYet{name}
+	}}
+}
+
+// secretWord tells by its name whether a variable's value must be masked even
+// though nothing reads it.
+func secretWord(name string) bool {
+	for _, w := range []string{"PASSWORD", "TOKEN", "SECRET", "OAUTH"} {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return false
+}

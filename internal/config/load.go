@@ -1,0 +1,269 @@
+package config
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const fileSuffix = "_FILE"
+
+// Value is one variable as it holds now, fit to be shown.
+type Value struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`  // masked; empty: none
+	Origin string `json:"origin"` // default, environment, env-file, file:PATH, derived
+	Unset  string `json:"unset,omitempty"`
+}
+
+// Values lists every variable in the table's order, secrets masked. Variables
+// that are not there yet are left out unless they were set.
+func (c *Config) Values() []Value { return c.values }
+
+// Load reads the environment (entries KEY=VALUE), and beneath it the entries
+// of an env file; real variables win. The error is a *fault.Error that names
+// every fault. The Config is never nil; after an error it is fit to be shown only.
+func Load(environ []string, envFile ...string) (*Config, []Warning, error) {
+	l := loader{
+		c:      &Config{},
+		levels: []level{{"environment", own(environ)}, {"env-file", own(envFile)}},
+		taken:  map[string]setting{},
+	}
+	rows := Variables()
+	for i := range rows {
+		l.row(&rows[i])
+	}
+	l.require(rows)
+	l.derive()
+	l.unknown(rows)
+	return l.c, l.warnings, l.problems.fault()
+}
+
+type level struct {
+	origin string
+	vars   map[string]string
+}
+
+// own picks our variables; an empty one counts as unset.
+func own(environ []string) map[string]string {
+	vars := map[string]string{}
+	for _, e := range environ {
+		if name, value, ok := strings.Cut(e, "="); ok && value != "" && strings.HasPrefix(name, Prefix) {
+			vars[name] = value
+		}
+	}
+	return vars
+}
+
+// setting is what one row was given.
+type setting struct {
+	name   string // the variable that was set
+	value  string
+	origin string
+	secret Secret
+}
+
+type loader struct {
+	c        *Config
+	levels   []level
+	taken    map[string]setting // by the row's name
+	problems Problems
+	warnings []Warning
+}
+
+func (l *loader) row(v *Variable) {
+	if strings.HasSuffix(v.Name, "*") {
+		l.wildcard(v)
+		return
+	}
+	s, ok := l.find(v)
+	if !ok {
+		if v.Default != "" {
+			// A default is read like a setting, so that what the docs say is what holds.
+			if err := v.set(l.c, v.Default); err != nil {
+				l.problem(v, setting{name: v.Name, value: v.Default}, err)
+			}
+		}
+		if !v.Later {
+			l.show(v, setting{value: v.Default, origin: "default"})
+		}
+		return
+	}
+	l.show(v, s)
+	if err := v.set(l.c, s.value); err != nil {
+		l.problem(v, s, err)
+		return
+	}
+	l.taken[v.Name] = s
+}
+
+// find looks a row up under all its names. Two names at once are a fault
+// unless an alias says the same.
+func (l *loader) find(v *Variable) (setting, bool) {
+	for _, lv := range l.levels {
+		var set []setting
+		for _, name := range v.names() {
+			if value, ok := lv.vars[name]; ok {
+				set = append(set, setting{name: name, value: value, origin: lv.origin, secret: plain(value)})
+			}
+		}
+		if len(set) == 0 {
+			continue
+		}
+		if len(set) > 1 && (v.Secret || set[0].value != set[1].value) {
+			l.problems = append(l.problems, Problem{Name: set[0].name, Reason: "and " + set[1].name + " are both set", Legal: "one of them"})
+			return setting{}, false
+		}
+		s := set[0]
+		if v.Secret && s.name == v.Name+fileSuffix && !v.Later {
+			return l.readFile(v, s)
+		}
+		return s, true
+	}
+	return setting{}, false
+}
+
+func (l *loader) readFile(v *Variable, s setting) (setting, bool) {
+	s.origin, s.secret = "file:"+s.value, fromFile(s.value)
+	content, err := s.secret()
+	if err != nil {
+		l.problems = append(l.problems, Problem{Name: s.name, Value: s.value, Reason: "can't be used: " + err.Error(), Legal: "the path of a file that holds the secret"})
+		l.taken[v.Name] = s
+		return s, false
+	}
+	s.value = content
+	return s, true
+}
+
+// wildcard refuses every variable a row NAME_* stands for.
+func (l *loader) wildcard(v *Variable) {
+	for _, lv := range l.levels {
+		for _, name := range slices.Sorted(maps.Keys(lv.vars)) {
+			if v.matches(name) {
+				l.problems = append(l.problems, Problem{Name: name, Reason: "is not there yet", Legal: v.legal})
+			}
+		}
+	}
+}
+
+func (l *loader) problem(v *Variable, s setting, err error) {
+	l.problems = append(l.problems, Problem{Name: s.name, Value: mask(v, s.value), Reason: err.Error(), Legal: v.legal})
+}
+
+func (l *loader) show(v *Variable, s setting) {
+	value := Value{Name: v.Name, Value: mask(v, s.value), Origin: s.origin}
+	if value.Value == "" {
+		value.Unset = strings.ReplaceAll(v.Unset, "`", "")
+	}
+	l.c.values = append(l.c.values, value)
+}
+
+// mask gives the form of a value that may be shown.
+func mask(v *Variable, value string) string {
+	if !v.Secret || value == "" {
+		return value
+	}
+	if a, err := parseURL(value); err == nil {
+		return a.masked()
+	}
+	return "***"
+}
+
+// require names what is missing, unless what was set was already found wrong.
+func (l *loader) require(rows []Variable) {
+	missing := func(name string) {
+		if slices.ContainsFunc(l.problems, func(p Problem) bool { return strings.HasPrefix(p.Name, name) }) {
+			return
+		}
+		i := slices.IndexFunc(rows, func(v Variable) bool { return v.Name == name })
+		l.problems = append(l.problems, Problem{Name: name, Reason: "is required", Legal: rows[i].legal})
+	}
+	if _, ok := l.taken["OUTBOXD_SOURCE_URL"]; !ok {
+		missing("OUTBOXD_SOURCE_URL")
+	}
+	if l.c.Sink == "kafka" && len(l.c.Kafka.Brokers) == 0 &&
+		!slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Name == "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS" }) {
+		missing("OUTBOXD_KAFKA_BROKERS")
+	}
+}
+
+// derive fills in what follows from other settings.
+func (l *loader) derive() {
+	c := l.c
+	c.Source.Password = l.password("OUTBOXD_SOURCE_PASSWORD", "OUTBOXD_SOURCE_URL")
+	if c.SetupURL.URL != "" {
+		c.SetupURL.Password = l.password("", "OUTBOXD_SETUP_URL")
+	}
+	if c.Name == "" && c.Source.Database != "" && len(c.Tables) > 0 {
+		c.Name = deriveName(c.Source.Database, c.Tables[0])
+		l.derived("OUTBOXD_NAME", c.Name)
+	}
+	if c.Name == "" {
+		return
+	}
+	pgName := strings.ReplaceAll(c.Name, "-", "_")
+	if c.Postgres.Slot == "" {
+		c.Postgres.Slot = pgName
+		l.derived("OUTBOXD_POSTGRES_SLOT", pgName)
+	}
+	if c.Postgres.Publication == "" {
+		c.Postgres.Publication = pgName
+		l.derived("OUTBOXD_POSTGRES_PUBLICATION", pgName)
+	}
+}
+
+func (l *loader) derived(name, value string) {
+	for i := range l.c.values {
+		if v := &l.c.values[i]; v.Name == name && v.Origin == "default" {
+			v.Value, v.Origin, v.Unset = value, "derived", ""
+		}
+	}
+}
+
+// password is the password variable's if it is set, else the URL's.
+func (l *loader) password(name, urlName string) Secret {
+	if s, ok := l.taken[name]; ok {
+		return s.secret
+	}
+	u, ok := l.taken[urlName]
+	if !ok {
+		return plain("")
+	}
+	return func() (string, error) {
+		text, err := u.secret()
+		if err != nil {
+			return "", err
+		}
+		a, err := parseURL(text)
+		if err != nil {
+			return "", errors.New(urlName + " " + err.Error())
+		}
+		return a.password, nil
+	}
+}
+
+// unknown names every variable of our prefix that is in no row.
+func (l *loader) unknown(rows []Variable) {
+	known := knownNames(rows)
+	names := map[string]string{}
+	for _, lv := range slices.Backward(l.levels) {
+		maps.Copy(names, lv.vars)
+	}
+	strict := true
+	if s, ok := l.taken["OUTBOXD_STRICT_ENV"]; ok {
+		strict = s.value == "true"
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if slices.Contains(known, name) || serviceLink(name, names) ||
+			slices.ContainsFunc(rows, func(v Variable) bool { return v.matches(name) }) {
+			continue
+		}
+		reason := "is not a variable of outboxd" + hint(name, rows)
+		if strict {
+			l.problems = append(l.problems, Problem{Name: name, Reason: reason})
+		} else {
+			l.warnings = append(l.warnings, Warning{Name: name, Text: reason})
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Prefix is what every variable's name begins with.
+const Prefix = "OUTBOXD_"
+
+// Variable is one row of the table.
+type Variable struct {
+	Name    string
+	Default string // read as if it were set; empty: none, see Unset
+	Unset   string // in words, what holds when there is no Default
+	Meaning string // one line
+	Secret  bool   // masked, and NAME_FILE may be given
+	Alias   string // a second name for the same
+	Later   bool   // not there yet: refused by name
+	kind
+}
+
+// Legal says in words what may be set.
+func (v *Variable) Legal() string { return v.legal }
+
+// Section is a group of rows, for people who read the table.
+type Section struct {
+	Title string
+	Rows  []Variable
+}
+
+// Sections is the table: every variable there is.
+func Sections() []Section {
+	return []Section{
+		{"The connector", connectorRows()},
+		{"The source", sourceRows()},
+		{"The event", eventRows()},
+		{"The sink", sinkRows()},
+		{"Checkpoint, buffers, time limits", runtimeRows()},
+		{"HTTP and logs", outsideRows()},
+		{"Not there yet", laterRows()},
+	}
+}
+
+// Variables is Sections without the titles.
+func Variables() []Variable {
+	var rows []Variable
+	for _, s := range Sections() {
+		rows = append(rows, s.Rows...)
+	}
+	return rows
+}
+
+func connectorRows() []Variable {
+	return []Variable{
+		{Name: "OUTBOXD_NAME", Unset: "derived from database and first table",
+			Meaning: "names this connector: slot and publication (`-` becomes `_`), lease, checkpoint, metric label",
+			kind:    checked("1 to 40 of a-z, 0-9 and -", func(c *Config) *string { return &c.Name }, validName)},
+		{Name: "OUTBOXD_START", Default: "auto",
+			Meaning: "only when nothing was ever saved. `auto`: the table must be empty, else choose. `now`: follow the log from here, rows already in the table are not published. `resume`: a saved place must exist",
+			kind:    choice(func(c *Config) *string { return &c.Start }, []string{"auto", "now", "resume"}, "snapshot")},
+		{Name: "OUTBOXD_DELIVERY", Default: "at-least-once", Meaning: "what is promised about repeats",
+			kind: only([]string{"at-least-once"}, "exactly-once")},
+		{Name: "OUTBOXD_ON_REJECT", Default: "stop", Meaning: "what to do when an event can't be routed or Kafka refuses it for good: stop with exit code 4",
+			kind: only([]string{"stop"}, "dead-letter", "skip")},
+		{Name: "OUTBOXD_ON_STOP", Default: "exit", Meaning: "what to do after a failure that does not mend itself: end the process",
+			kind: only([]string{"exit"}, "hold")},
+		{Name: "OUTBOXD_STRICT_ENV", Default: "true", Meaning: "`false`: an unknown `OUTBOXD_` name is a warning, not an error",
+			kind: boolean(func(*Config) *bool { return new(bool) })},
+	}
+}
+
+func sourceRows() []Variable {
+	return []Variable{
+		{Name: "OUTBOXD_SOURCE_URL", Unset: "required", Secret: true, Meaning: "the database, with libpq's parameters",
+			kind: kind{urlLegal, func(c *Config, v string) error {
+				a, err := parseURL(v)
+				c.Source.Scheme, c.Source.Database, c.Source.URL = a.scheme, a.database, a.String()
+				return err
+			}}},
+		{Name: "OUTBOXD_SOURCE_USER", Unset: "the URL's", Meaning: "overrides the URL's user; raw text, no percent-encoding",
+			kind: text(func(c *Config) *string { return &c.Source.User })},
+		{Name: "OUTBOXD_SOURCE_PASSWORD", Unset: "the URL's", Secret: true, Meaning: "overrides the URL's password; raw text, no percent-encoding; asked for at each connect",
+			kind: text(func(*Config) *string { return new(string) })},
+		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables; unquoted names are lower-cased, quoted ones taken literally",
+			kind: kind{tablesLegal, func(c *Config, v string) (err error) { c.Tables, err = parseTables(v); return err }}},
+		{Name: "OUTBOXD_POSTGRES_SLOT", Unset: "from the name", Meaning: "the logical replication slot",
+			kind: checked("1 to 63 of a-z, 0-9 and _", func(c *Config) *string { return &c.Postgres.Slot }, validSlot)},
+		{Name: "OUTBOXD_POSTGRES_PUBLICATION", Unset: "from the name", Meaning: "the publication, taken literally",
+			kind: checked("1 to 63 bytes", func(c *Config) *string { return &c.Postgres.Publication },
+				func(s string) bool { return len(s) <= identifierBytes && !strings.ContainsRune(s, 0) })},
+		{Name: "OUTBOXD_AUTO_SETUP", Default: "true", Meaning: "whether `run` may create publication and slot; `false`: it creates nothing and prints the SQL",
+			kind: boolean(func(c *Config) *bool { return &c.AutoSetup })},
+		{Name: "OUTBOXD_SETUP_URL", Unset: "the source's", Secret: true, Meaning: "another login, for `setup` alone",
+			kind: kind{urlLegal, func(c *Config, v string) error {
+				a, err := parseURL(v)
+				c.SetupURL.URL = a.String()
+				return err
+			}}},
+	}
+}
+
+func eventRows() []Variable {
+	return []Variable{
+		{Name: "OUTBOXD_COLUMN_ID", Unset: "`id` or `event_id`", Meaning: "column of the event id",
+			kind: column(func(c *Config) *string { return &c.Columns.ID })},
+		{Name: "OUTBOXD_COLUMN_AGGREGATE_ID", Unset: "`aggregate_id` or `aggregateid`",
+			Meaning: "column of the record key; no such column: the key is the event id, with a warning that `none` silences",
+			kind: kind{"a column's name, or none", func(c *Config, v string) error {
+				if strings.Contains(v, ":$") {
+					return notYet{"a path into the payload"}
+				}
+				c.Columns.AggregateID = v
+				return nil
+			}}},
+		{Name: "OUTBOXD_COLUMN_AGGREGATE_TYPE", Unset: "`aggregate_type` or `aggregatetype`", Meaning: "column of the aggregate type",
+			kind: column(func(c *Config) *string { return &c.Columns.AggregateType })},
+		{Name: "OUTBOXD_COLUMN_EVENT_TYPE", Unset: "`event_type` or `type`", Meaning: "column of the event type",
+			kind: column(func(c *Config) *string { return &c.Columns.EventType })},
+		{Name: "OUTBOXD_COLUMN_PAYLOAD", Unset: "`payload`", Meaning: "column of the record value",
+			kind: column(func(c *Config) *string { return &c.Columns.Payload })},
+		{Name: "OUTBOXD_HEADERS", Default: "id,eventType,aggregateType", Meaning: "record headers; `NAME:ALIAS` renames",
+			kind: kind{"a list of id, eventType, aggregateType, each with an optional :ALIAS",
+				func(c *Config, v string) (err error) { c.Headers, err = parseHeaders(v); return err }}},
+		{Name: "OUTBOXD_TOPIC", Default: "outbox.event.{aggregate_type}",
+			Meaning: "the topic; left unset and no aggregate type column: `outbox.event.{table}`",
+			kind: kind{"text with {aggregate_type}, {event_type}, {schema}, {table}, {column:NAME}",
+				func(c *Config, v string) error { c.Topic = v; return checkTopic(v) }}},
+		{Name: "OUTBOXD_PAYLOAD_FORMAT", Default: "raw", Meaning: "the record value: the payload's bytes",
+			kind: only([]string{"raw"}, "envelope", "cloudevents", "cloudevents-json", "connect-json", "connect-json-schema")},
+		{Name: "OUTBOXD_KEY_FORMAT", Default: "raw", Meaning: "the record key: the aggregate id as text",
+			kind: only([]string{"raw"}, "connect-json", "connect-json-schema")},
+		{Name: "OUTBOXD_TOMBSTONE_ON_EMPTY", Default: "false",
+			Meaning: "`false`: a NULL payload is refused, `''` is a value of 0 bytes. `true`: NULL or blank text becomes a tombstone",
+			kind:    boolean(func(c *Config) *bool { return &c.TombstoneOnNull })},
+		{Name: "OUTBOXD_ON_NULL_KEY", Default: "reject", Meaning: "a NULL aggregate id: `reject` it, key by event `id`, or send a `null` key",
+			kind: choice(func(c *Config) *string { return &c.OnNullKey }, []string{"reject", "id", "null"})},
+	}
+}
+
+func sinkRows() []Variable {
+	const most = 1 << 30
+	return []Variable{
+		{Name: "OUTBOXD_SINK", Default: "kafka", Meaning: "`kafka`, or `stdout` for JSON lines",
+			kind: choice(func(c *Config) *string { return &c.Sink }, []string{"kafka", "stdout"})},
+		{Name: "OUTBOXD_KAFKA_BROKERS", Unset: "required with the Kafka sink", Alias: "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS", Meaning: "brokers to begin with",
+			kind: kind{"host[:port][,…]", func(c *Config, v string) (err error) { c.Kafka.Brokers, err = parseBrokers(v); return err }}},
+		{Name: "OUTBOXD_KAFKA_COMPRESSION", Default: "lz4", Meaning: "compression of batches",
+			kind: choice(func(c *Config) *string { return &c.Kafka.Compression }, []string{"none", "gzip", "snappy", "lz4", "zstd"})},
+		{Name: "OUTBOXD_KAFKA_LINGER", Default: "5ms", Meaning: "how long a batch waits for more",
+			kind: duration(func(c *Config) *time.Duration { return &c.Kafka.Linger }, 0)},
+		{Name: "OUTBOXD_KAFKA_BATCH_BYTES", Default: "1MiB", Meaning: "how large a batch grows",
+			kind: size(func(c *Config) *int { return &c.Kafka.BatchBytes }, 1<<10, most)},
+		{Name: "OUTBOXD_KAFKA_MAX_MESSAGE_BYTES", Default: "1MiB", Meaning: "largest key + value + headers, uncompressed; a larger event is refused",
+			kind: size(func(c *Config) *int { return &c.Kafka.MaxMessageBytes }, 1<<10, most)},
+		{Name: "OUTBOXD_KAFKA_PARTITIONER", Default: "murmur2", Meaning: "the Java client's partition for the same key bytes",
+			kind: only([]string{"murmur2"})},
+		{Name: "OUTBOXD_KAFKA_CREATE_TOPICS", Default: "false", Meaning: "create a topic that is missing, before its first event",
+			kind: boolean(func(c *Config) *bool { return &c.Kafka.CreateTopics })},
+		{Name: "OUTBOXD_KAFKA_TOPIC_PARTITIONS", Default: "-1", Meaning: "partitions of a created topic; -1: the broker's default",
+			kind: integer(func(c *Config) *int { return &c.Kafka.TopicPartitions }, 1, 100000, -1)},
+		{Name: "OUTBOXD_KAFKA_TOPIC_REPLICATION", Default: "-1", Meaning: "replicas of a created topic; -1: the broker's default",
+			kind: integer(func(c *Config) *int { return &c.Kafka.TopicReplication }, 1, 32767, -1)},
+	}
+}
+
+func runtimeRows() []Variable {
+	return []Variable{
+		{Name: "OUTBOXD_CHECKPOINT", Default: "file:outboxd.checkpoint", Meaning: "where the place in the log is stored",
+			kind: kind{"file:PATH", func(c *Config, v string) error {
+				store, path, _ := strings.Cut(v, ":")
+				switch {
+				case store == "kafka":
+					return notYet{"the Kafka topic store"}
+				case store != "file" || path == "":
+					return errors.New("is not file:PATH")
+				}
+				c.Checkpoint.Path = path
+				return nil
+			}}},
+		{Name: "OUTBOXD_CHECKPOINT_INTERVAL", Default: "1s", Meaning: "how long delivered events may stay unsaved",
+			kind: duration(func(c *Config) *time.Duration { return &c.Checkpoint.Interval }, 10*time.Millisecond)},
+		{Name: "OUTBOXD_CHECKPOINT_MAX_EVENTS", Default: "10000", Meaning: "how many delivered events may stay unsaved; when saving fails and it is reached, reading stops",
+			kind: integer(func(c *Config) *int { return &c.Checkpoint.MaxEvents }, 1, 1e9, 1)},
+		{Name: "OUTBOXD_BUFFER_EVENTS", Default: "50000", Meaning: "most events read and not yet acknowledged",
+			kind: integer(func(c *Config) *int { return &c.BufferEvents }, 1, 1e9, 1)},
+		{Name: "OUTBOXD_BUFFER_BYTES", Default: "32MiB", Meaning: "the same in bytes; one larger event passes alone",
+			kind: size(func(c *Config) *int64 { return &c.BufferBytes }, 1<<10, 1<<40)},
+		{Name: "OUTBOXD_DRAIN_TIMEOUT", Default: "20s", Meaning: "how long a stop waits for acknowledgements",
+			kind: duration(func(c *Config) *time.Duration { return &c.DrainTimeout }, time.Millisecond)},
+		{Name: "OUTBOXD_START_TIMEOUT", Unset: "none: for ever", Meaning: "how long to wait at start for a database or broker that can't be reached, or a slot that an open transaction holds up; then exit code 1",
+			kind: duration(func(c *Config) *time.Duration { return &c.StartTimeout }, time.Millisecond)},
+	}
+}
+
+func outsideRows() []Variable {
+	return []Variable{
+		{Name: "OUTBOXD_HTTP_ADDR", Default: "127.0.0.1:8080", Meaning: "where `/livez`, `/readyz`, `/status` and `/metrics` are served",
+			kind: kind{"[host]:port, or off", func(c *Config, v string) error {
+				if v == "off" {
+					return nil
+				}
+				_, port, err := net.SplitHostPort(v)
+				if err != nil {
+					return errors.New("is not [host]:port")
+				}
+				if _, err = strconv.ParseUint(port, 10, 16); err != nil {
+					return errors.New("has a port that is not a number from 0 to 65535")
+				}
+				c.HTTPAddr = v
+				return nil
+			}}},
+		{Name: "OUTBOXD_LOG_LEVEL", Default: "info", Meaning: "least level that is logged",
+			kind: choice(func(c *Config) *string { return &c.LogLevel }, []string{"debug", "info", "warn", "error"})},
+		{Name: "OUTBOXD_LOG_FORMAT", Unset: "json; console on a terminal", Meaning: "form of the log, which goes to stderr",
+			kind: choice(func(c *Config) *string { return &c.LogFormat }, []string{"json", "console"})},
+	}
+}
+
+// text takes anything.
+func text(field func(*Config) *string) kind {
+	return kind{"any text", func(c *Config, v string) error { *field(c) = v; return nil }}
+}
+
+func column(field func(*Config) *string) kind {
+	k := text(field)
+	k.legal = "a column's name"
+	return k
+}
+
+func checked(legal string, field func(*Config) *string, ok func(string) bool) kind {
+	return kind{legal, func(c *Config, v string) error {
+		if !ok(v) {
+			return errors.New("has a form that is not legal")
+		}
+		*field(c) = v
+		return nil
+	}}
+}
+
+// names are all names a row may be set by.
+func (v *Variable) names() []string {
+	names := []string{v.Name}
+	if v.Alias != "" {
+		names = append(names, v.Alias)
+	}
+	if v.Secret {
+		names = append(names, v.Name+fileSuffix)
+	}
+	return names
+}
+
+func knownNames(rows []Variable) []string {
+	var names []string
+	for i := range rows {
+		names = append(names, rows[i].names()...)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+const tablesLegal = "[schema.]table[,…], with \"…\" or `…` where a name holds dots or capitals"
+
+// identifierBytes is the longest name Postgres keeps whole.
+const identifierBytes = 63
+
+// Table names one outbox table. Both parts are meant literally.
+type Table struct {
+	Schema string // empty: found by the server
+	Name   string
+}
+
+func (t Table) String() string {
+	if t.Schema == "" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
+}
+
+// parseTables reads OUTBOXD_TABLES. Unquoted names are lower-cased, as
+// Postgres itself would.
+func parseTables(s string) ([]Table, error) {
+	var tables []Table
+	seen := map[Table]bool{}
+	rest := s
+	for {
+		var parts []string
+		var err error
+		parts, rest, err = parseTable(rest)
+		if err != nil {
+			return nil, err
+		}
+		t := Table{Name: parts[len(parts)-1]}
+		if len(parts) == 2 {
+			t.Schema = parts[0]
+		}
+		if seen[t] {
+			return nil, fmt.Errorf("names %s twice", t)
+		}
+		seen[t] = true
+		tables = append(tables, t)
+		if rest == "" {
+			return tables, nil
+		}
+		rest = rest[1:] // the comma
+	}
+}
+
+// parseTable reads one [schema.]table and stops at the end or at a comma.
+func parseTable(s string) (parts []string, rest string, err error) {
+	rest = s
+	for {
+		name, quoted, after, err := parseIdentifier(rest)
+		if err != nil {
+			return nil, "", err
+		}
+		parts = append(parts, name)
+		rest = strings.TrimLeft(after, " \t")
+		end := rest == "" || rest[0] == ','
+		switch {
+		case end && len(parts) == 1 && !quoted && name == None:
+			return nil, "", notYet{None}
+		case end:
+			return parts, rest, nil
+		case rest[0] == '=':
+			return nil, "", notYet{"an alias (" + name + "=…)"}
+		case rest[0] != '.':
+			return nil, "", fmt.Errorf("has something other than a dot or a comma after %q", name)
+		case len(parts) == 2:
+			return nil, "", errors.New("has a name of more than two parts")
+		}
+		rest = rest[1:]
+	}
+}
+
+// parseIdentifier reads one name. Within quotes a doubled quote is a quote.
+func parseIdentifier(s string) (name string, quoted bool, rest string, err error) {
+	s = strings.TrimLeft(s, " \t")
+	if s == "" || s[0] == ',' || s[0] == '.' {
+		return "", false, "", errors.New("has an empty name")
+	}
+	if q := s[0]; q == '"' || q == '`' {
+		name, rest, err = unquote(s[1:], q)
+		quoted = true
+	} else {
+		end := strings.IndexAny(s, ".,= \t\"`")
+		if end < 0 {
+			end = len(s)
+		}
+		name, rest = lowerASCII(s[:end]), s[end:]
+	}
+	switch {
+	case err != nil:
+	case name == "":
+		err = errors.New("has an empty name")
+	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }):
+		err = errors.New("has a control character or malformed UTF-8 in a name")
+	case len(name) > identifierBytes:
+		err = fmt.Errorf("has a name of %d bytes, the limit is %d", len(name), identifierBytes)
+	}
+	return name, quoted, rest, err
+}
+
+// lowerASCII folds as Postgres does in a multibyte encoding: ASCII letters only.
+func lowerASCII(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, s)
+}
+
+func unquote(s string, q byte) (name, rest string, err error) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != q {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+1 < len(s) && s[i+1] == q {
+			b.WriteByte(q)
+			i++
+			continue
+		}
+		return b.String(), s[i+1:], nil
+	}
+	return "", "", errors.New("has a quote that is not closed")
+}
