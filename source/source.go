@@ -73,6 +73,10 @@ type Stream interface {
 	Close(ctx context.Context) error
 }
 
+// Pulse is an optional ability of a Stream: when bytes last came from the
+// server, heartbeats included (I8). It may be called from any goroutine.
+type Pulse interface{ LastReceived() time.Time }
+
 // Batch holds rows of one or more committed transactions, in commit order. It
 // may be empty: the log moved on without rows for us. The receiver owns it.
 type Batch struct {
@@ -83,6 +87,9 @@ type Batch struct {
 	// CaughtUp is true when this batch reaches the end of the log as the
 	// server last told it.
 	CaughtUp bool
+	// Urgent is true when the server waits for Confirm of Position, as it does
+	// in a shutdown: the engine then saves at once instead of at its next interval.
+	Urgent bool
 }
 
 // Row is one committed insert on an outbox table.

@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// hold makes sure that we hold the lease and know where to go on (I9).
+func (e *Engine) hold(ctx context.Context) error {
+	if e.lease != nil && gone(e.lease) {
+		e.lose(ctx)
+	}
+	if e.lease == nil {
+		lease, err := e.Source.Acquire(ctx, e.standby)
+		if err != nil {
+			return inPart("source", fmt.Errorf("take the lease: %w", err))
+		}
+		e.lease = lease
+	}
+	if e.loaded {
+		return nil
+	}
+	if err := e.load(ctx); err != nil {
+		return inPart("checkpoint", err)
+	}
+	e.loaded = true
+	return nil
+}
+
+// lose gives up a lease that is gone or in doubt. What was settled stays in e.from.
+func (e *Engine) lose(ctx context.Context) {
+	if e.lease == nil {
+		return
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = e.lease.Release(release) // the server ends it by itself if this doesn't
+	e.lease, e.loaded = nil, false
+}
+
+func gone(l source.Lease) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return !l.Valid()
+	}
+}
+
+func (e *Engine) standby(holder string) {
+	e.update(func(s *Status) {
+		if s.State != Standby {
+			s.State, s.Since = Standby, time.Now()
+		}
+		s.Holder, s.Err = holder, nil
+	})
+	e.Log.Info("standby: another instance is active", zap.String("holder", holder))
+}
+
+// load reads the checkpoint under the lease and decides where to go on.
+func (e *Engine) load(ctx context.Context) error {
+	c, err := e.Store.Load(ctx)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return e.first(ctx, false)
+	case err != nil:
+		return fmt.Errorf("load checkpoint: %w", err)
+	case c.Intent():
+		return e.first(ctx, true)
+	case e.from != "" && c.Equal(e.last):
+		// Nobody saved since we did, so nobody was active: go on from what we
+		// know to be settled, which may be past the save, without a repeat (I9).
+		return nil
+	}
+	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
+	e.from, e.last = c.Position, c
+	return nil
+}
+
+// first makes the place of a first start. The intent is saved before anything
+// is made on the server (I6).
+func (e *Engine) first(ctx context.Context, intended bool) error {
+	if e.from != "" {
+		return fault.Position(fault.CodePositionLost,
+			"find out who deleted the checkpoint, then start again: OUTBOXD_START decides",
+			nil, "the checkpoint of %q was deleted while this instance was running", e.Name)
+	}
+	if e.Start != source.StartResume && !intended {
+		if err := e.Store.Save(ctx, checkpoint.Checkpoint{Name: e.Name, SavedAt: time.Now().UTC()}); err != nil {
+			return fmt.Errorf("save intent: %w", err)
+		}
+	}
+	begin := ctx
+	if e.StartTimeout > 0 {
+		var cancel context.CancelFunc
+		begin, cancel = context.WithDeadline(ctx, e.began.Add(e.StartTimeout))
+		defer cancel()
+	}
+	pos, err := e.Source.Begin(begin, source.First{Mode: e.Start, Intended: intended})
+	if err != nil {
+		return fmt.Errorf("first start: %w", err)
+	}
+	if err := e.save(ctx, pos); err != nil {
+		return err
+	}
+	e.from = pos
+	e.Log.Info("first start", zap.String("start", string(e.Start)), zap.String("position", string(pos)))
+	return nil
+}
+
+// save stores pos as our place. It is the only caller of Store.Save for a place.
+func (e *Engine) save(ctx context.Context, pos source.Position) error {
+	if !e.lease.Valid() {
+		return errLeaseLost
+	}
+	c := checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
+	if err := e.Store.Save(ctx, c); err != nil {
+		e.update(func(s *Status) { s.SaveErr = err })
+		return fmt.Errorf("save checkpoint: %w", err)
+	}
+	e.last = c
+	e.update(func(s *Status) { s.Saved, s.LastSaved, s.SaveErr = pos, c.SavedAt, nil })
+	return nil
+}

@@ -1,0 +1,211 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/source"
+)
+
+var (
+	errLeaseLost = errors.New("the lease is lost or in doubt")
+	// errOver is the cause that ends goroutine A when the session ends for
+	// another reason; it is never that reason itself.
+	errOver = errors.New("session over")
+)
+
+const (
+	// wireGrace is how long answers to what is already on the wire are
+	// awaited after the lease is lost. It is well below the time another
+	// instance needs to start.
+	wireGrace = 2 * time.Second
+	// closeLimit bounds the end of a stream and of a failed sink.
+	closeLimit = 3 * time.Second
+)
+
+// session is one life of a stream. reading ends when a stop is asked for, ctx
+// when the drain is cut. moved reports whether anything was settled, which
+// resets the back-off.
+func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
+	if e.Status().State != Standby {
+		e.enter(Starting, e.Status().Err)
+	}
+	if err := e.hold(reading); err != nil {
+		return false, err
+	}
+	if e.sink == nil {
+		s, err := e.OpenSink(reading)
+		if err != nil {
+			return false, inPart("sink", fmt.Errorf("open sink: %w", err))
+		}
+		e.sink = s
+	}
+	if e.from != e.last.Position { // I2, I4: what is settled is saved before the server is told by Open
+		if err := e.save(reading, e.from); err != nil {
+			return false, inPart("checkpoint", err)
+		}
+	}
+	stream, err := e.Source.Open(reading, e.from)
+	if err != nil {
+		return false, inPart("source", fmt.Errorf("open stream: %w", err))
+	}
+	r := &run{Engine: e, stream: stream, tracker: newTracker(limits{e.BufferEvents, e.BufferBytes, e.CheckpointMaxEvents}, e.from)}
+	e.activate(r)
+	began := e.from
+	err = r.run(ctx, reading)
+	e.from = r.tracker.progress().pos
+	return e.from != began, err
+}
+
+func (e *Engine) activate(r *run) {
+	e.mu.Lock()
+	e.tracker, e.stream = r.tracker, r.stream
+	e.status.Sessions++
+	e.status.CaughtUp = false
+	e.status.LastRead = time.Now()
+	e.mu.Unlock()
+	e.enter(Active, nil)
+	e.started = true
+	e.Log.Info("active", zap.String("position", string(e.from)))
+}
+
+// run is the state of one session while its stream is open.
+type run struct {
+	*Engine
+	stream  source.Stream
+	tracker *tracker
+}
+
+// run moves batches until the stream ends, something fails, or a stop is asked
+// for; then it settles, saves, confirms and closes, in that order (I4, I7).
+func (r *run) run(ctx, reading context.Context) error {
+	readCtx, stopReading := context.WithCancelCause(reading)
+	defer stopReading(nil)
+	// Publishing goes on while a stop drains; it ends with the session only.
+	pubCtx, stopPublishing := context.WithCancelCause(ctx)
+	defer stopPublishing(nil)
+
+	forward := make(chan error, 1)
+	go func() { forward <- r.forward(readCtx, pubCtx) }()
+
+	b := backward{run: r, forward: forward, stopReading: stopReading, stopPublishing: stopPublishing}
+	end := b.loop(ctx, reading)
+
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if err := r.stream.Close(closing); err != nil {
+		r.Log.Debug("close stream", zap.Error(err))
+	}
+	return end
+}
+
+// forward is goroutine A: Next, Route, add, Publish.
+func (r *run) forward(read, publish context.Context) error {
+	judge, _ := r.sink.(sink.Judge)
+	for {
+		batch, err := r.stream.Next(read)
+		if err != nil {
+			if read.Err() != nil {
+				return context.Cause(read)
+			}
+			return inPart("source", fmt.Errorf("read: %w", err))
+		}
+		if err := r.take(read, publish, judge, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// take hands one batch to the sink. A row that can't be published ends it:
+// what stands before is sent, nothing behind it is (I5).
+func (r *run) take(read, publish context.Context, judge sink.Judge, batch source.Batch) error {
+	messages, refused := r.Route(batch.Rows, make([]sink.Message, 0, len(batch.Rows)))
+	if judge != nil {
+		for i := range messages {
+			if refusal := judge.Judge(&messages[i]); refusal != nil {
+				messages, refused = messages[:i], fmt.Errorf("event %q of %s: %w", messages[i].ID, messages[i].Table, refusal)
+				break
+			}
+		}
+	}
+	t := &ticket{pos: batch.Position, rows: len(messages), messages: messages, urgent: batch.Urgent}
+	if refused != nil {
+		t.pos = "" // I3: the transaction is not complete without the refused row
+	}
+	for i := range messages {
+		t.bytes += int64(messages[i].Size())
+	}
+	if len(messages) > 0 {
+		t.oldest = batch.Rows[0].Tx.CommitAt
+	}
+	if t.rows > 0 || t.pos != "" {
+		if err := r.tracker.add(read, t); err != nil {
+			return err
+		}
+	}
+	r.update(func(s *Status) {
+		s.LastRead = time.Now()
+		s.EventsRead += uint64(len(messages))
+		s.CaughtUp = batch.CaughtUp
+		if batch.Position != "" {
+			s.Read = batch.Position
+		}
+	})
+	if t.rows > 0 {
+		if !r.lease.Valid() {
+			r.tracker.settle(t, errLeaseLost)
+			return errLeaseLost
+		}
+		r.sink.Publish(publish, messages, func(err error) { r.settle(t, messages, err) })
+	}
+	return r.refuse(refused)
+}
+
+// settle is called by the sink, once per ticket.
+func (r *run) settle(t *ticket, messages []sink.Message, err error) {
+	if err == nil {
+		now := time.Now()
+		r.count(messages)
+		if r.Hooks.Latency != nil {
+			r.Hooks.Latency(now.Sub(t.oldest))
+		}
+		r.update(func(s *Status) {
+			s.EventsDelivered += uint64(len(messages))
+			s.LastDelivered = now
+		})
+	}
+	r.tracker.settle(t, err)
+}
+
+// count calls the Delivered hook once per stretch of messages with one table and topic.
+func (r *run) count(messages []sink.Message) {
+	if r.Hooks.Delivered == nil {
+		return
+	}
+	for i := 0; i < len(messages); {
+		j := i + 1
+		for j < len(messages) && messages[j].Topic == messages[i].Topic && messages[j].Table == messages[i].Table {
+			j++
+		}
+		r.Hooks.Delivered(messages[i].Table, messages[i].Topic, j-i)
+		i = j
+	}
+}
+
+// refuse turns a refusal into the fault that stops the run; other errors pass.
+func (r *run) refuse(err error) error {
+	var refusal *sink.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	if r.Hooks.Rejected != nil {
+		r.Hooks.Rejected(refusal.Reason)
+	}
+	return fault.Refused(refusal.Fix, err, "an event can't be published and OUTBOXD_ON_REJECT is stop")
+}

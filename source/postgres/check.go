@@ -1,0 +1,105 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/preflight"
+)
+
+// Check tries what a run needs without changing anything or taking the lease;
+// it is safe beside a running instance.
+func (s *Source) Check(ctx context.Context) []preflight.Result {
+	var results []preflight.Result
+	add := func(id, found string, err error) bool {
+		r := preflight.Result{Status: preflight.OK, ID: id, Found: found}
+		if err != nil {
+			r.Status, r.Found = preflight.Fail, err.Error()
+			if f := fault.As(err); f != nil && f.Fix != "" {
+				r.Fix = []string{f.Fix}
+			}
+		}
+		results = append(results, r)
+		return err == nil
+	}
+	conn, err := s.connect(ctx, nil)
+	if !add("pg.reachable", "connected and logged in", err) {
+		return results
+	}
+	defer closeConn(conn)
+	if !add("pg.server", "wal_level is logical, the tables exist and fit", s.examine(ctx, conn)) {
+		return results
+	}
+	add("pg.replication", "the role may replicate", s.mayReplicate(ctx))
+	found, err := s.checkPublication(ctx, conn)
+	add("pg.publication", found, err)
+	found, err = s.checkSlot(ctx, conn)
+	add("pg.slot", found, err)
+	return results
+}
+
+func (s *Source) checkPublication(ctx context.Context, conn *pgx.Conn) (string, error) {
+	p, err := s.publication(ctx, conn)
+	switch {
+	case err != nil:
+		return "", err
+	case p == nil && s.cfg.AutoSetup:
+		return fmt.Sprintf("%q is absent; run will create it", s.cfg.Publication), nil
+	case p == nil:
+		return "", s.setupNeeded("publication", s.cfg.Publication, s.publicationSQL(s.tables))
+	case s.lacks(p) != "":
+		return "", fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION", nil,
+			"publication %q carries no %s", s.cfg.Publication, s.lacks(p))
+	}
+	return fmt.Sprintf("%q carries the outbox tables", s.cfg.Publication), nil
+}
+
+func (s *Source) checkSlot(ctx context.Context, conn *pgx.Conn) (string, error) {
+	st, err := s.slot(ctx, conn)
+	switch {
+	case err != nil:
+		return "", err
+	case st == nil && s.cfg.AutoSetup:
+		return fmt.Sprintf("%q is absent; a first start will create it", s.cfg.Slot), nil
+	case st == nil:
+		return "", s.setupNeeded("slot", s.cfg.Slot, s.slotSQL())
+	case st.lost:
+		return "", s.slotLost(st)
+	}
+	if err := s.ours(st, conn.Config().Database); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%q is there, confirmed at %s", s.cfg.Slot, st.confirmed), nil
+}
+
+func (s *Source) setupNeeded(what, name, statement string) error {
+	return fault.Config(fault.CodeSetupNeeded, statement, nil, "%s %q does not exist and OUTBOXD_AUTO_SETUP is false", what, name)
+}
+
+// Statements is the SQL that Setup runs. It needs no connection and no rights.
+// A bare table name stays as it was configured.
+func (s *Source) Statements() []string {
+	return []string{s.publicationSQL(s.cfg.Tables)}
+}
+
+// Setup makes the publication if it is absent, and reports whether it did.
+// The slot belongs to the first start: it pins the log from its creation on.
+func (s *Source) Setup(ctx context.Context) (made bool, err error) {
+	conn, err := s.connect(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer closeConn(conn)
+	if err := s.examine(ctx, conn); err != nil {
+		return false, err
+	}
+	before, err := s.publication(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	_, err = s.ensurePublication(ctx, conn)
+	return err == nil && before == nil, err
+}

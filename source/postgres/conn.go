@@ -1,0 +1,126 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outboxd/outboxd/internal/fault"
+)
+
+// connConfig is the configuration common to all our connections.
+func (s *Source) connConfig() (*pgx.ConnConfig, error) {
+	c, err := pgx.ParseConfig(s.cfg.URL)
+	if err != nil { // pgx masks the password in this error
+		return nil, fault.Config(fault.CodeConfig, "OUTBOXD_SOURCE_URL is postgres://user@host:5432/database with libpq's parameters", err, "the source URL can't be used")
+	}
+	if s.cfg.User != "" {
+		c.User = s.cfg.User
+	}
+	if s.cfg.Password != nil {
+		password, err := s.cfg.Password()
+		if err != nil {
+			return nil, fmt.Errorf("read the source password: %w", err)
+		}
+		if password != "" {
+			c.Password = password
+		}
+	}
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectTimeout
+	}
+	c.RuntimeParams["application_name"] = s.applicationName()
+	return c, nil
+}
+
+func (s *Source) applicationName() string { return "outboxd/" + s.cfg.Name }
+
+// connect opens a session for SQL.
+func (s *Source) connect(ctx context.Context, params map[string]string) (*pgx.Conn, error) {
+	c, err := s.connConfig()
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range params {
+		c.RuntimeParams[k] = v
+	}
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("connect: %w", err))
+	}
+	return conn, nil
+}
+
+// connectReplication opens a replication session. The text of values is fixed
+// by this session's settings, not by the writer's.
+func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error) {
+	c, err := s.connConfig()
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range map[string]string{
+		"replication":        "database",
+		"wal_sender_timeout": fmt.Sprintf("%dms", senderTimeout.Milliseconds()),
+		"datestyle":          "ISO",
+		"intervalstyle":      "postgres",
+		"extra_float_digits": "3",
+		"bytea_output":       "hex",
+		"timezone":           "UTC",
+		"client_encoding":    "UTF8",
+	} {
+		c.RuntimeParams[k] = v
+	}
+	conn, err := pgconn.ConnectConfig(ctx, &c.Config)
+	if err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == "42501" {
+			return nil, fault.Config(fault.CodeGrantMissing,
+				fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION", quote(c.User)),
+				err, "role %q may not replicate", c.User)
+		}
+		return nil, s.explain(fmt.Errorf("connect for replication: %w", err))
+	}
+	return conn, nil
+}
+
+// identity tells one cluster and its history from another.
+type identity struct {
+	system   string // system identifier
+	timeline int32
+	database string
+}
+
+func (s *Source) identify(ctx context.Context, conn *pgconn.PgConn) (identity, error) {
+	r, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		return identity{}, s.explain(fmt.Errorf("identify system: %w", err))
+	}
+	return identity{system: r.SystemID, timeline: r.Timeline, database: r.DBName}, nil
+}
+
+// explain turns the server's refusals into faults; everything else passes and is tried again.
+func (s *Source) explain(err error) error {
+	var pg *pgconn.PgError
+	if err == nil || fault.As(err) != nil || !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "28P01", "28000":
+		return fault.Config(fault.CodeAccessDenied, "check OUTBOXD_SOURCE_USER, OUTBOXD_SOURCE_PASSWORD and the server's pg_hba.conf", err, "the database refuses the login")
+	case "3D000":
+		return fault.Config(fault.CodeConfig, "correct the database name in OUTBOXD_SOURCE_URL", err, "the database does not exist")
+	case "42501":
+		return fault.Config(fault.CodeGrantMissing, "grant what the message names to the role outboxd logs in with", err, "a right is missing")
+	}
+	return err
+}
+
+// hasCode reports whether err is the server's error with that SQLSTATE.
+func hasCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}

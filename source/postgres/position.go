@@ -1,0 +1,64 @@
+package postgres
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/outboxd/outboxd/source"
+)
+
+// place is what a source.Position of this package says.
+//
+// Its text is "pg1?" and query-escaped fields in a fixed order; the number is
+// the version. A later version may add fields; an unknown version is refused.
+type place struct {
+	system      string // system identifier of the cluster
+	timeline    int32
+	database    string
+	slot        string
+	publication uint32 // OID: a publication made anew is another one
+	lsn         pglogrepl.LSN
+}
+
+const placeVersion = "pg1"
+
+// prefix is everything but the LSN; streams append to it.
+func (p place) prefix() string {
+	e := url.QueryEscape
+	return fmt.Sprintf("%s?system=%s&timeline=%d&database=%s&slot=%s&publication=%d&lsn=", placeVersion,
+		e(p.system), p.timeline, e(p.database), e(p.slot), p.publication)
+}
+
+func (p place) position() source.Position { return source.Position(p.prefix() + p.lsn.String()) }
+
+func parsePlace(pos source.Position) (place, error) {
+	version, rest, ok := strings.Cut(string(pos), "?")
+	if !ok || version != placeVersion {
+		return place{}, fmt.Errorf("parse position: %q is not a PostgreSQL position of version %s", version, placeVersion)
+	}
+	q, err := url.ParseQuery(rest)
+	if err != nil {
+		return place{}, fmt.Errorf("parse position: %w", err)
+	}
+	p := place{system: q.Get("system"), database: q.Get("database"), slot: q.Get("slot")}
+	timeline, err := strconv.ParseInt(q.Get("timeline"), 10, 32)
+	if err != nil {
+		return place{}, fmt.Errorf("parse position: timeline: %w", err)
+	}
+	publication, err := strconv.ParseUint(q.Get("publication"), 10, 32)
+	if err != nil {
+		return place{}, fmt.Errorf("parse position: publication: %w", err)
+	}
+	if p.lsn, err = pglogrepl.ParseLSN(q.Get("lsn")); err != nil {
+		return place{}, fmt.Errorf("parse position: lsn: %w", err)
+	}
+	p.timeline, p.publication = int32(timeline), uint32(publication)
+	if p.system == "" || p.database == "" || p.slot == "" || p.lsn == 0 {
+		return place{}, fmt.Errorf("parse position: a field is missing")
+	}
+	return p, nil
+}

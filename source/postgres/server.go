@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// examine checks what the server must offer before anything is made or read,
+// and resolves the tables. It changes nothing.
+func (s *Source) examine(ctx context.Context, conn *pgx.Conn) error {
+	var version int
+	var walLevel string
+	var standby bool
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'), pg_is_in_recovery()`).
+		Scan(&version, &walLevel, &standby)
+	if err != nil {
+		return s.explain(fmt.Errorf("ask the server's settings: %w", err))
+	}
+	if version < 140000 {
+		return fault.Config(fault.CodeServerSetting, "use PostgreSQL 15 or newer", nil, "the server is PostgreSQL %d", version/10000)
+	}
+	if standby {
+		return fmt.Errorf("the server is a standby: waiting for a primary")
+	}
+	if walLevel != "logical" {
+		return fault.Config(fault.CodeServerSetting, "ALTER SYSTEM SET wal_level = 'logical', then restart the server (managed services: the parameter rds.logical_replication, cloudsql.logical_decoding or their like)",
+			nil, "wal_level is %q, logical decoding needs \"logical\"", walLevel)
+	}
+	tables, err := s.resolve(ctx, conn)
+	if err != nil {
+		return err
+	}
+	s.tables = tables
+	for _, t := range tables {
+		if err := s.validate(ctx, conn, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resolve finds each configured table and gives a bare name its schema.
+func (s *Source) resolve(ctx context.Context, conn *pgx.Conn) ([]TableName, error) {
+	found := make([]TableName, 0, len(s.cfg.Tables))
+	for _, t := range s.cfg.Tables {
+		rows, err := conn.Query(ctx, `
+			SELECT n.nspname, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE c.relname = $1 AND ($2 = '' OR n.nspname = $2) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+			  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND c.relpersistence <> 't'
+			ORDER BY 1`, t.Name, t.Schema)
+		if err != nil {
+			return nil, s.explain(fmt.Errorf("look for table %s: %w", t, err))
+		}
+		type hit struct{ Schema, Kind string }
+		hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[hit])
+		if err != nil {
+			return nil, s.explain(fmt.Errorf("look for table %s: %w", t, err))
+		}
+		switch {
+		case len(hits) == 0:
+			return nil, fault.Config(fault.CodeTableMissing, "create the table, or correct OUTBOXD_TABLES (quote a name with capitals or dots: \"My Outbox\")",
+				nil, "table %s does not exist in database %q", t, conn.Config().Database)
+		case len(hits) > 1:
+			names := make([]string, len(hits))
+			for i, h := range hits {
+				names[i] = TableName{h.Schema, t.Name}.String()
+			}
+			return nil, fault.Config(fault.CodeConfig, "name the schema in OUTBOXD_TABLES", nil, "table %s is ambiguous: there are %s", t, strings.Join(names, " and "))
+		case hits[0].Kind != "r" && hits[0].Kind != "p":
+			return nil, fault.Config(fault.CodeTableUnusable, "name a table in OUTBOXD_TABLES", nil, "%s is a view or a foreign table; only tables have a log", t)
+		}
+		found = append(found, TableName{hits[0].Schema, t.Name})
+	}
+	return found, nil
+}
+
+// validate shows the table's shape to Config.Validate.
+func (s *Source) validate(ctx context.Context, conn *pgx.Conn, t TableName) error {
+	if s.cfg.Validate == nil {
+		return nil
+	}
+	table, err := s.describe(ctx, conn, t)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Validate(table); err != nil {
+		return fault.Config(fault.CodeTableUnusable, "see the OUTBOXD_COLUMN_… variables", err, "the columns of %s don't fit", t)
+	}
+	return nil
+}
+
+// describe reads a table's shape as the log will show it: generated columns
+// are not in the log before PostgreSQL 18, nor after by default.
+func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*source.Table, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod)
+		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+		ORDER BY a.attnum`, t.Schema, t.Name)
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("read the columns of %s: %w", t, err))
+	}
+	type column struct {
+		Name string
+		OID  uint32
+		Type string
+	}
+	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("read the columns of %s: %w", t, err))
+	}
+	table := &source.Table{Schema: t.Schema, Name: t.Name}
+	for _, c := range columns {
+		table.Columns = append(table.Columns, source.Column{Name: c.Name, Type: c.Type, Kind: kindOf(c.OID)})
+	}
+	return table, nil
+}
+
+// hasRows reports whether any outbox table holds a row in the session's snapshot, and which.
+func (s *Source) hasRows(ctx context.Context, conn *pgx.Conn) (TableName, bool, error) {
+	for _, t := range s.tables {
+		var any bool
+		if err := conn.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT FROM %s)", t)).Scan(&any); err != nil {
+			if hasCode(err, "42501") {
+				return t, false, fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, quote(conn.Config().User)), err,
+					"OUTBOXD_START=auto looks whether %s is empty, and role %q may not read it", t, conn.Config().User)
+			}
+			return t, false, s.explain(fmt.Errorf("look for rows in %s: %w", t, err))
+		}
+		if any {
+			return t, true, nil
+		}
+	}
+	return TableName{}, false, nil
+}

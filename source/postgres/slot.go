@@ -1,0 +1,276 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// slotState is a row of pg_replication_slots.
+type slotState struct {
+	plugin    string
+	database  string
+	confirmed pglogrepl.LSN
+	lost      bool   // invalidated: its log is gone
+	why       string // wal_status or invalidation reason, as the server words it
+	activePID int32
+	activeApp string // application_name of the session that reads it
+}
+
+// slot returns nil when there is none.
+func (s *Source) slot(ctx context.Context, conn *pgx.Conn) (*slotState, error) {
+	var st slotState
+	var confirmed *string
+	err := conn.QueryRow(ctx, `
+		SELECT coalesce(s.plugin, ''), coalesce(s.database, ''), s.confirmed_flush_lsn::text,
+		       coalesce(s.wal_status, '') = 'lost', coalesce(s.wal_status, ''), coalesce(s.active_pid, 0), coalesce(a.application_name, '')
+		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+		WHERE s.slot_name = $1`, s.cfg.Slot).
+		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("look for slot %q: %w", s.cfg.Slot, err))
+	}
+	if confirmed != nil {
+		if st.confirmed, err = pglogrepl.ParseLSN(*confirmed); err != nil {
+			return nil, fmt.Errorf("read the confirmed place of slot %q: %w", s.cfg.Slot, err)
+		}
+	}
+	return &st, nil
+}
+
+// ours refuses a slot that serves somebody else.
+func (s *Source) ours(st *slotState, database string) error {
+	const fix = "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_SLOT"
+	switch {
+	case st.database != database:
+		return fault.Config(fault.CodeNameTaken, fix, nil, "slot %q belongs to database %q, not to %q", s.cfg.Slot, st.database, database)
+	case st.plugin != "pgoutput":
+		return fault.Config(fault.CodeNameTaken, fix, nil, "slot %q uses the plugin %q, not pgoutput", s.cfg.Slot, st.plugin)
+	}
+	return nil
+}
+
+// publicationState is what the server knows of our publication.
+type publicationState struct {
+	oid     uint32
+	inserts bool
+	tables  []TableName
+}
+
+// publication returns nil when there is none.
+func (s *Source) publication(ctx context.Context, conn *pgx.Conn) (*publicationState, error) {
+	var p publicationState
+	err := conn.QueryRow(ctx, `SELECT oid, pubinsert FROM pg_publication WHERE pubname = $1`, s.cfg.Publication).Scan(&p.oid, &p.inserts)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("look for publication %q: %w", s.cfg.Publication, err))
+	}
+	rows, err := conn.Query(ctx, `SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = $1`, s.cfg.Publication)
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("read publication %q: %w", s.cfg.Publication, err))
+	}
+	if p.tables, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TableName]); err != nil {
+		return nil, s.explain(fmt.Errorf("read publication %q: %w", s.cfg.Publication, err))
+	}
+	return &p, nil
+}
+
+// lacks names what p does not give us; empty when it serves.
+func (s *Source) lacks(p *publicationState) string {
+	if !p.inserts {
+		return "inserts"
+	}
+	for _, t := range s.tables {
+		if !slices.Contains(p.tables, t) {
+			return "table " + t.String()
+		}
+	}
+	return ""
+}
+
+// ensurePublication makes the publication, or judges the one that is there. It
+// comes before the slot: a slot never sees a publication made after it.
+func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (uint32, error) {
+	p, err := s.publication(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	if p == nil {
+		if err := s.createPublication(ctx, conn); err != nil {
+			return 0, err
+		}
+		if p, err = s.publication(ctx, conn); err != nil {
+			return 0, err
+		}
+		if p == nil {
+			return 0, fmt.Errorf("create publication %q: it vanished at once", s.cfg.Publication)
+		}
+	}
+	if lack := s.lacks(p); lack != "" {
+		names := make([]string, len(p.tables))
+		for i, t := range p.tables {
+			names[i] = t.String()
+		}
+		return 0, fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION", nil,
+			"publication %q carries no %s (its tables: %s)", s.cfg.Publication, lack, strings.Join(names, ", "))
+	}
+	return p.oid, nil
+}
+
+func (s *Source) createPublication(ctx context.Context, conn *pgx.Conn) error {
+	statement := s.publicationSQL(s.tables)
+	if !s.cfg.AutoSetup {
+		return s.setupNeeded("publication", s.cfg.Publication, statement)
+	}
+	if _, err := conn.Exec(ctx, statement); err != nil {
+		if hasCode(err, "42501") {
+			return fault.Config(fault.CodeGrantMissing, "as the owner of the tables: "+statement, err,
+				"role %q may not create publication %q", conn.Config().User, s.cfg.Publication)
+		}
+		return s.explain(fmt.Errorf("create publication %q: %w", s.cfg.Publication, err))
+	}
+	s.log.Info("publication created", zap.String("publication", s.cfg.Publication))
+	return nil
+}
+
+// Begin implements source.Source: publication, then slot, then the place.
+func (s *Source) Begin(ctx context.Context, first source.First) (source.Position, error) {
+	conn, err := s.connect(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	defer closeConn(conn)
+	rep, err := s.connectReplication(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer closePgConn(rep)
+	id, err := s.identify(ctx, rep)
+	if err != nil {
+		return "", err
+	}
+	st, err := s.slot(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	if st == nil && first.Mode == source.StartResume {
+		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now", nil,
+			"OUTBOXD_START is resume, but there is neither a checkpoint nor slot %q", s.cfg.Slot)
+	}
+	if st != nil {
+		if err := s.ours(st, id.database); err != nil {
+			return "", err
+		}
+	}
+	if st == nil && first.Mode == source.StartAuto { // before anything is made
+		if err := s.mustBeEmpty(ctx, conn); err != nil {
+			return "", err
+		}
+	}
+	publication, err := s.ensurePublication(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	at := place{system: id.system, timeline: id.timeline, database: id.database, slot: s.cfg.Slot, publication: publication}
+	if st == nil {
+		at.lsn, err = s.createSlot(ctx, conn, rep, first.Mode)
+	} else {
+		at.lsn, err = s.adoptSlot(ctx, conn, st, first)
+	}
+	if err != nil {
+		return "", err
+	}
+	return at.position(), nil
+}
+
+// adoptSlot goes on from the confirmed place of a slot that is there although
+// no checkpoint is: it was made by hand, or the checkpoint was lost. What was
+// confirmed had been saved (I2), so nothing is skipped.
+func (s *Source) adoptSlot(ctx context.Context, conn *pgx.Conn, st *slotState, first source.First) (pglogrepl.LSN, error) {
+	if st.lost {
+		return 0, s.slotLost(st)
+	}
+	if first.Intended && first.Mode == source.StartAuto {
+		// Our own half-made first start: nobody knows whether the table was
+		// empty when the slot was made, so only an empty one is beyond doubt.
+		if err := s.mustBeEmpty(ctx, conn); err != nil {
+			return 0, err
+		}
+	}
+	s.log.Warn("no checkpoint: going on from the slot's confirmed place", zap.String("slot", s.cfg.Slot), zap.Stringer("lsn", st.confirmed))
+	return st.confirmed, nil
+}
+
+func (s *Source) slotLost(st *slotState) error {
+	return fault.Position(fault.CodePositionLost, s.anew(), nil,
+		"the log that slot %q needs is gone (wal_status %q): max_slot_wal_keep_size was exceeded", s.cfg.Slot, st.why)
+}
+
+// anew tells how to begin again when a place is lost. The gap is the operator's to judge.
+func (s *Source) anew() string {
+	return fmt.Sprintf("rows committed since the last saved place may be missing in Kafka: compare first; then drop the slot if it is there (%s), run `outboxd checkpoint delete`, and start with OUTBOXD_START=now", s.dropSlotSQL())
+}
+
+func (s *Source) mustBeEmpty(ctx context.Context, conn *pgx.Conn) error {
+	t, found, err := s.hasRows(ctx, conn)
+	if err != nil || !found {
+		return err
+	}
+	return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=now publishes what is committed from now on and leaves the rows that are there; or empty the table first",
+		nil, "table %s holds rows already, and this is the first start", t)
+}
+
+// createSlot makes the slot. For auto the emptiness is proven in the slot's
+// own snapshot: everything committed later is in its stream.
+func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn, mode source.Start) (pglogrepl.LSN, error) {
+	if !s.cfg.AutoSetup {
+		return 0, s.setupNeeded("slot", s.cfg.Slot, s.slotSQL())
+	}
+	r, err := pglogrepl.CreateReplicationSlot(ctx, rep, quote(s.cfg.Slot), "pgoutput", pglogrepl.CreateReplicationSlotOptions{SnapshotAction: "EXPORT_SNAPSHOT"})
+	if err != nil {
+		if hasCode(err, "53400") {
+			return 0, fault.Config(fault.CodeServerSetting, "raise max_replication_slots, or drop a slot nobody uses", err, "no replication slot is free")
+		}
+		return 0, s.explain(fmt.Errorf("create slot %q (an open transaction holds this up): %w", s.cfg.Slot, err))
+	}
+	lsn, err := pglogrepl.ParseLSN(r.ConsistentPoint)
+	if err == nil && mode == source.StartAuto {
+		err = s.emptyAt(ctx, conn, r.SnapshotName)
+	}
+	if err != nil {
+		// The slot was made by this very call and nobody has read it.
+		if derr := pglogrepl.DropReplicationSlot(context.WithoutCancel(ctx), rep, quote(s.cfg.Slot), pglogrepl.DropReplicationSlotOptions{}); derr != nil {
+			s.log.Warn("drop the slot of a failed first start", zap.String("slot", s.cfg.Slot), zap.Error(derr))
+		}
+		return 0, err
+	}
+	s.log.Info("slot created", zap.String("slot", s.cfg.Slot), zap.Stringer("lsn", lsn))
+	return lsn, nil
+}
+
+func (s *Source) emptyAt(ctx context.Context, conn *pgx.Conn, snapshot string) error {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+quoteLiteral(snapshot)); err != nil {
+		return fmt.Errorf("use the slot's snapshot: %w", err)
+	}
+	return s.mustBeEmpty(ctx, tx.Conn())
+}
