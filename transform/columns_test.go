@@ -23,7 +23,7 @@ func TestDescribeRefuses(t *testing.T) {
 		{"two cases of one name", Config{}, []string{"id bigint", "payload json", "Payload json"}, []string{"payload and Payload", "OUTBOXD_COLUMN_PAYLOAD"}},
 		{"asked for, missing", Config{Columns: Columns{AggregateID: "order"}}, []string{"id bigint", "payload jsonb"}, []string{`"order"`, "id, payload", "OUTBOXD_COLUMN_AGGREGATE_ID"}},
 		{"asked for in another case", Config{Columns: Columns{Payload: "PAYLOAD"}}, []string{"id bigint", "payload jsonb"}, []string{`"PAYLOAD"`, "OUTBOXD_COLUMN_PAYLOAD"}},
-		{"header without column", Config{Headers: []string{"id", "eventType"}}, []string{"id bigint", "payload jsonb"}, []string{"eventType", "OUTBOXD_COLUMN_EVENT_TYPE", "OUTBOXD_HEADERS"}},
+		{"header without column", Config{Headers: []Header{{Name: "id"}, {Name: "eventType"}}}, []string{"id bigint", "payload jsonb"}, []string{"eventType", "OUTBOXD_COLUMN_EVENT_TYPE", "OUTBOXD_HEADERS"}},
 		{"topic without column", Config{Topic: "x.{aggregate_type}"}, []string{"id bigint", "payload jsonb"}, []string{"{aggregate_type}", "x.{aggregate_type}", "OUTBOXD_COLUMN_AGGREGATE_TYPE"}},
 		{"topic with unknown column", Config{Topic: "x.{column:tenant}"}, []string{"id bigint", "payload jsonb"}, []string{"{column:tenant}", "id, payload", "OUTBOXD_TOPIC"}},
 	}
@@ -79,13 +79,12 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"topic", Config{Topic: "orders of {table}"}, []string{"OUTBOXD_TOPIC", `" "`}},
 		{"placeholder", Config{Topic: "{aggregatetype}"}, []string{"OUTBOXD_TOPIC", "{aggregatetype}"}},
-		{"header", Config{Headers: []string{"tenant"}}, []string{"OUTBOXD_HEADERS", `"tenant"`}},
-		{"header of later", Config{Headers: []string{"position"}}, []string{"OUTBOXD_HEADERS", "not there yet"}},
-		{"header renamed to nothing", Config{Headers: []string{"id:"}}, []string{"OUTBOXD_HEADERS", `"id"`}},
-		{"two headers of one name", Config{Headers: []string{"id", "eventType:id"}}, []string{"OUTBOXD_HEADERS", `"id"`}},
+		{"header", Config{Headers: []Header{{Name: "tenant"}}}, []string{"OUTBOXD_HEADERS", `"tenant"`}},
+		{"header of later", Config{Headers: []Header{{Name: "position"}}}, []string{"OUTBOXD_HEADERS", "not there yet"}},
+		{"two headers of one name", Config{Headers: []Header{{Name: "id"}, {Name: "eventType", Alias: "id"}}}, []string{"OUTBOXD_HEADERS", `"id"`}},
 		{"null key", Config{NullKey: "drop"}, []string{"OUTBOXD_ON_NULL_KEY", "drop", "reject, id or null"}},
 		{"member of the payload", Config{Columns: Columns{AggregateID: "payload:$.order_id"}}, []string{"OUTBOXD_COLUMN_AGGREGATE_ID", "not there yet"}},
-		{"all at once", Config{Topic: "{", Headers: []string{"x"}, NullKey: "y"}, []string{"OUTBOXD_TOPIC", "OUTBOXD_HEADERS", "OUTBOXD_ON_NULL_KEY"}},
+		{"all at once", Config{Topic: "{", Headers: []Header{{Name: "x"}}, NullKey: "y"}, []string{"OUTBOXD_TOPIC", "OUTBOXD_HEADERS", "OUTBOXD_ON_NULL_KEY"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,5 +99,18 @@ func TestNewRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A default that is written out is still the default.
+func TestDefaultsWrittenOut(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Topic: defaultTopic, Headers: []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}}}
+	m, err := newRouter(t, cfg).Describe(newTable("public", "outbox", "id bigint", "aggregate_id text", "payload jsonb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Topic != "outbox.event.{table}" || strings.Join(m.Headers, ",") != "id" {
+		t.Errorf("got topic %s and headers %s", m.Topic, m.Headers)
 	}
 }

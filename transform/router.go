@@ -33,14 +33,13 @@ const (
 // Config says how rows become messages. The zero value is the default of every option.
 type Config struct {
 	Columns Columns
-	// Headers lists the headers as NAME or NAME:ALIAS, NAME being id, eventType
-	// or aggregateType. Empty stands for all three, as far as the table has them; a
-	// header that is listed must have its column.
-	Headers []string
+	// Headers lists the headers. Empty, or exactly id, eventType, aggregateType,
+	// stands for these three as far as the table has them; in any other list each
+	// one must have its column.
+	Headers []Header
 	// Topic is a template with the placeholders {aggregate_type}, {event_type},
-	// {schema}, {table} and {column:NAME}. "" stands for
-	// outbox.event.{aggregate_type}, or outbox.event.{table} where the table has no
-	// aggregate type.
+	// {schema}, {table} and {column:NAME}. "" and outbox.event.{aggregate_type}
+	// stand for outbox.event.{table} where the table has no aggregate type.
 	Topic string
 	// TombstoneOnEmpty makes a tombstone of a payload that is NULL or blank text.
 	// Without it NULL is refused and '' is a value of no bytes.
@@ -69,7 +68,7 @@ const (
 type Router struct {
 	cfg     Config
 	topic   template // nil: the default for the table at hand
-	headers []header // nil: the default list
+	headers []Header // nil: the default list
 
 	table  *source.Table // the last one seen, and its plan
 	plan   *plan
@@ -83,7 +82,7 @@ type Router struct {
 func New(cfg Config) (*Router, error) {
 	r := &Router{cfg: cfg, plans: map[*source.Table]*plan{}, topics: map[string]string{}}
 	var bad problems
-	if cfg.Topic != "" {
+	if cfg.Topic != "" && cfg.Topic != defaultTopic {
 		t, err := parseTemplate(cfg.Topic)
 		if err != nil {
 			bad.add(fmt.Sprintf("OUTBOXD_TOPIC %q: %v", cfg.Topic, err),
@@ -91,13 +90,12 @@ func New(cfg Config) (*Router, error) {
 		}
 		r.topic = t
 	}
-	if len(cfg.Headers) > 0 {
-		h, err := parseHeaders(cfg.Headers)
-		if err != nil {
-			bad.add(fmt.Sprintf("OUTBOXD_HEADERS %q: %v", strings.Join(cfg.Headers, ","), err),
+	if !isDefault(cfg.Headers) {
+		if err := checkHeaders(cfg.Headers); err != nil {
+			bad.add("OUTBOXD_HEADERS: "+err.Error(),
 				"List id, eventType, aggregateType in OUTBOXD_HEADERS, each as NAME or NAME:ALIAS.")
 		}
-		r.headers = h
+		r.headers = cfg.Headers
 	}
 	switch cfg.NullKey {
 	case "", NullKeyReject, NullKeyID, NullKeyNull:

@@ -6,6 +6,8 @@ import (
 	"strings"
 )
 
+const defaultTopic = "outbox.event.{aggregate_type}"
+
 // template is a parsed topic template.
 type template []part
 
