@@ -19,10 +19,11 @@ import (
 
 // Command is one run of the binary to be.
 type Command struct {
-	Args []string          // none: "run"
-	Env  map[string]string // all it gets, beside PATH and an own address for HTTP
-	Dir  string            // working folder; empty: a new one
-	User uint32            // id of the user it runs as; 0: the test's
+	Binary string            // empty: the one under test
+	Args   []string          // none: "run"
+	Env    map[string]string // all it gets, beside PATH and an own address for HTTP
+	Dir    string            // working folder; empty: a new one
+	User   uint32            // id of the user it runs as; 0: the test's
 }
 
 // Process is a run of the binary. It is killed at the end of the test.
@@ -64,7 +65,10 @@ func Start(t testing.TB, c Command) *Process {
 	p.HTTP = "http://" + env["OUTBOXD_HTTP_ADDR"]
 	env["PATH"] = os.Getenv("PATH")
 
-	p.cmd = exec.Command(Need(t, binaryVariable), c.Args...)
+	if c.Binary == "" {
+		c.Binary = Need(t, binaryVariable)
+	}
+	p.cmd = exec.Command(c.Binary, c.Args...)
 	p.cmd.Dir, p.cmd.Stdout = p.Dir, &p.stdout
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		p.cmd.Env = append(p.cmd.Env, name+"="+env[name])
