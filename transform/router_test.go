@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -286,4 +287,17 @@ func BenchmarkRoute(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(rows)), "ns/row")
+}
+
+func TestReasonsAreDocumented(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reason := range []string{ReasonNullKey, ReasonNullPayload, ReasonUnroutable, ReasonAbsentValue, ReasonMissingColumn, ReasonShapeMismatch} {
+		if !bytes.Contains(docs, []byte("| `"+reason+"` |")) {
+			t.Errorf("docs/metrics.md lacks %s", reason)
+		}
+	}
 }

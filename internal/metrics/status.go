@@ -1,0 +1,79 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/pipeline"
+)
+
+// gauges turns one pipeline.Status into samples at each scrape.
+type gauges struct {
+	status  func() pipeline.Status
+	now     func() time.Time
+	started time.Time
+
+	up, active, stopped, read, lag, inFlight, unsaved, checkpointAge *prometheus.Desc
+}
+
+func newGauges(status func() pipeline.Status, now func() time.Time) *gauges {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &gauges{
+		status: status, now: now, started: now(),
+		up:            desc("outboxd_up", "1 while the connector works or tries to, 0 once it has stopped."),
+		active:        desc("outboxd_active", "1 while this instance reads and publishes."),
+		stopped:       desc("outboxd_stopped", "1 when the connector stopped for a reason that someone must act on; not there otherwise.", "code"),
+		read:          desc("outboxd_events_read_total", "Events read from the log."),
+		lag:           desc("outboxd_lag_seconds", "Age of the oldest committed event that is not delivered; 0 when caught up with the log's end."),
+		inFlight:      desc("outboxd_in_flight_events", "Events read and not yet acknowledged."),
+		unsaved:       desc("outboxd_unsaved_events", "Events acknowledged and not yet covered by a saved checkpoint."),
+		checkpointAge: desc("outboxd_checkpoint_age_seconds", "Time since the last save of the checkpoint, or since the start when there was none."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *gauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.up, g.active, g.stopped, g.read, g.lag, g.inFlight, g.unsaved, g.checkpointAge} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g *gauges) Collect(out chan<- prometheus.Metric) {
+	s, now := g.status(), g.now()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	gauge(g.up, one(s.State != pipeline.Stopped))
+	gauge(g.active, one(s.State == pipeline.Active))
+	if s.State == pipeline.Stopped && s.Err != nil {
+		gauge(g.stopped, 1, code(s.Err))
+	}
+	out <- prometheus.MustNewConstMetric(g.read, prometheus.CounterValue, float64(s.EventsRead))
+	gauge(g.lag, s.Lag(now).Seconds())
+	gauge(g.inFlight, float64(s.InFlightEvents))
+	gauge(g.unsaved, float64(s.UnsavedEvents))
+	saved := s.LastSaved
+	if saved.IsZero() {
+		saved = g.started
+	}
+	gauge(g.checkpointAge, max(0, now.Sub(saved)).Seconds())
+}
+
+func one(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func code(err error) string {
+	if f := fault.As(err); f != nil {
+		return text(f.Code)
+	}
+	return fault.CodeUnexpected
+}
