@@ -141,7 +141,7 @@ func (b *board) draw() {
 		for _, o := range shown {
 			text.WriteString(b.line(o, b.bold) + "\n")
 		}
-		text.WriteString(b.dim(fmt.Sprintf("committed %d  delivered %d  repeated* %d", b.rows, b.delivered, b.repeated)) + "\n\x1b[?7h")
+		text.WriteString(b.dim(fmt.Sprintf("committed %d  delivered %d  repeated* %d", max(b.rows, b.delivered), b.delivered, b.repeated)) + "\n\x1b[?7h")
 		b.drawn = len(shown) + 1
 	}
 	b.out.WriteString(text.String())

@@ -109,7 +109,7 @@ func show(o options) int {
 	board.close()
 	switch {
 	case errors.Is(err, errInterrupted):
-		fmt.Fprintln(os.Stderr, "interrupted: all that was started has been stopped")
+		fmt.Fprintln(os.Stderr, err)
 		return 130
 	case err != nil:
 		fmt.Fprintln(os.Stderr, board.red("demo failed: "+err.Error()))

@@ -58,7 +58,7 @@ func runAsNobody(o options) (int, error) {
 	}
 	go func() {
 		for s := range signals {
-			cmd.Process.Signal(s)
+			_ = cmd.Process.Signal(s)
 		}
 	}()
 	var exit *exec.ExitError

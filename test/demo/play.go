@@ -33,13 +33,13 @@ type stage struct {
 }
 
 // play starts everything, runs the play, and stops everything in turn.
-func play(ctx context.Context, o options, b *board) (verdict, error) {
+func play(ctx context.Context, o options, b *board) (_ verdict, err error) {
 	b.say("starting Postgres (a first run downloads it, 15 MB)")
 	pg, err := startPostgres(ctx, o.work, o.cache, o.repository)
 	if err != nil {
 		return verdict{}, fmt.Errorf("start postgres: %w", err)
 	}
-	defer pg.stop()
+	defer func() { err = errors.Join(err, pg.stop()) }()
 	kafka, err := startKafka()
 	if err != nil {
 		return verdict{}, err

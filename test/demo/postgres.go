@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -59,13 +60,18 @@ func startPostgres(ctx context.Context, work, cache, repository string) (*databa
 	}
 	// A download or unpacking can be left behind, a server that starts can't.
 	if _, err := os.Stat(filepath.Join(work, "postgres", "bin", "pg_ctl")); err == nil && <-started == nil {
-		db.stop()
+		return nil, errors.Join(context.Cause(ctx), db.stop())
 	}
 	return nil, context.Cause(ctx)
 }
 
 // stop ends the server and closes all connections to it.
-func (d *database) stop() error { return d.server.Stop() }
+func (d *database) stop() error {
+	if err := d.server.Stop(); err != nil {
+		return fmt.Errorf("stop postgres: %w", err)
+	}
+	return nil
+}
 
 // forgetLibpq drops the settings by which clients would look for another server.
 func forgetLibpq() {

@@ -82,13 +82,13 @@ func (r *relay) ready(ctx context.Context) error {
 
 // kill ends outboxd without a word, by SIGKILL, and waits until it is gone.
 func (r *relay) kill() {
-	r.cmd.Process.Kill()
+	_ = r.cmd.Process.Kill() // it may have ended already
 	<-r.done
 }
 
 // stop asks outboxd to drain and waits for a clean end.
 func (r *relay) stop(timeout time.Duration) error {
-	r.cmd.Process.Signal(syscall.SIGTERM)
+	_ = r.cmd.Process.Signal(syscall.SIGTERM) // how it ended is seen below
 	select {
 	case <-r.done:
 		return r.ended()

@@ -130,7 +130,7 @@ func (v verdict) windowNote() string {
 	if v.outside != 0 {
 		return fmt.Sprintf("%d of them outside the window", v.outside)
 	}
-	return fmt.Sprintf("inside the window: %d were delivered and not yet confirmed at the kill", v.window)
+	return fmt.Sprintf("inside the window of %d not yet confirmed at the kill", v.window)
 }
 
 func (v verdict) phantomNote() string {
