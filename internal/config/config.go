@@ -19,20 +19,20 @@ type Config struct {
 	Source Source
 	Tables []Table
 
-	Start           string        // auto, now, resume
-	StartTimeout    time.Duration // how long to wait for an unreachable server at start; 0: for ever
-	DrainTimeout    time.Duration
-	BufferEvents    int   // read and not yet acknowledged
-	BufferBytes     int64 // the same in bytes
-	AutoSetup       bool  // whether run may create publication and slot
-	SetupURL        Login // another login for setup; zero: none
-	Postgres        Postgres
-	Checkpoint      Checkpoint
-	Columns         Columns
-	Headers         []Header
-	Topic           string // template
-	TombstoneOnNull bool   // NULL or blank payload becomes a tombstone
-	OnNullKey       string // reject, id, null
+	Start            string        // auto, now, resume
+	StartTimeout     time.Duration // how long to wait for an unreachable server at start; 0: for ever
+	DrainTimeout     time.Duration
+	BufferEvents     int   // read and not yet acknowledged
+	BufferBytes      int64 // the same in bytes
+	AutoSetup        bool  // whether run may create publication and slot
+	SetupURL         Login // another login for setup; zero: none
+	Postgres         Postgres
+	Checkpoint       Checkpoint
+	Columns          Columns
+	Headers          []string // NAME or NAME:ALIAS; empty: all, as far as the table has their columns
+	Topic            string   // template; empty: the default for the table at hand
+	TombstoneOnEmpty bool     // NULL or blank payload becomes a tombstone
+	OnNullKey        string   // reject, id, null
 
 	Sink  string // kafka, stdout
 	Kafka Kafka
@@ -83,12 +83,6 @@ type Columns struct {
 
 // None is the word for "there is no such column".
 const None = "none"
-
-// Header is one of the connector's own record headers.
-type Header struct {
-	Name  string // id, eventType, aggregateType
-	Alias string // as it is written; equal to Name unless renamed
-}
 
 // Kafka holds the settings of the Kafka sink.
 type Kafka struct {

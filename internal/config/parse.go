@@ -182,12 +182,13 @@ func parseBrokers(s string) ([]string, error) {
 
 var headerNames = []string{"id", "eventType", "aggregateType"}
 
-// parseHeaders reads NAME[:ALIAS][,…].
-func parseHeaders(s string) ([]Header, error) {
-	var headers []Header
+// parseHeaders checks NAME[:ALIAS][,…].
+func parseHeaders(s string) ([]string, error) {
+	var headers []string
 	seen := map[string]bool{}
 	for p := range strings.SplitSeq(s, ",") {
-		name, alias, renamed := strings.Cut(strings.TrimSpace(p), ":")
+		p = strings.TrimSpace(p)
+		name, alias, renamed := strings.Cut(p, ":")
 		if !renamed {
 			alias = name
 		}
@@ -202,7 +203,7 @@ func parseHeaders(s string) ([]Header, error) {
 			return nil, fmt.Errorf("has the header %q twice", alias)
 		}
 		seen[alias] = true
-		headers = append(headers, Header{Name: name, Alias: alias})
+		headers = append(headers, p)
 	}
 	return headers, nil
 }
