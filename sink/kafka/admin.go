@@ -1,0 +1,129 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/IBM/sarama"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/kafkaconn"
+	"github.com/outboxd/outboxd/internal/preflight"
+)
+
+// Check reports, for `outboxd check`, which brokers answer and what they run.
+// It writes nothing and returns soon after ctx ends.
+func Check(ctx context.Context, cfg Config) []preflight.Result {
+	cfg = cfg.withDefaults()
+	conf, err := cfg.producer(ctx)
+	if err != nil {
+		return []preflight.Result{failed("kafka.config", err)}
+	}
+	var up *sarama.Broker
+	var down []string
+	for _, address := range cfg.Brokers {
+		b, err := kafkaconn.Config{Brokers: []string{address}}.Reach(conf)
+		switch {
+		case err != nil:
+			down = append(down, err.Error())
+		case up == nil:
+			up = b
+			defer b.Close() //nolint:errcheck // it was opened to ask
+		default:
+			_ = b.Close()
+		}
+	}
+	r := preflight.Result{ID: "kafka.reachable", Status: preflight.OK}
+	r.Found = fmt.Sprintf("%d of %d brokers answer", len(cfg.Brokers)-len(down), len(cfg.Brokers))
+	if len(down) > 0 {
+		r.Status = preflight.Warn
+		r.Found += ": " + strings.Join(down, "; ")
+		r.Fix = []string{"Check OUTBOXD_KAFKA_BROKERS, and that the network lets this host connect."}
+	}
+	if up == nil {
+		r.Status = preflight.Fail
+		return []preflight.Result{r}
+	}
+	return append([]preflight.Result{r}, checkVersion(up)...)
+}
+
+// Brokers don't tell their version. What they do tell is the feature level of
+// the cluster; Kafka 4.0 began with level 22.
+const metadataVersion4 = 22
+
+func checkVersion(b *sarama.Broker) []preflight.Result {
+	answer, err := b.ApiVersions(&sarama.ApiVersionsRequest{Version: 3, ClientSoftwareName: kafkaconn.ClientID, ClientSoftwareVersion: "0"})
+	if err != nil {
+		return nil
+	}
+	for _, feature := range answer.FinalizedFeatures {
+		if feature.Name != "metadata.version" {
+			continue
+		}
+		r := preflight.Result{ID: "kafka.version", Status: preflight.OK}
+		r.Found = fmt.Sprintf("metadata.version %d, Kafka 4 or later", feature.MaxVersionLevel)
+		if feature.MaxVersionLevel < metadataVersion4 {
+			r.Status = preflight.Warn
+			r.Found = fmt.Sprintf("metadata.version %d, before Kafka 4", feature.MaxVersionLevel)
+			r.Fix = []string{"outboxd is tested with Kafka 4; if the brokers run it, finish the upgrade with kafka-features.sh upgrade."}
+		}
+		return []preflight.Result{r}
+	}
+	return nil
+}
+
+func failed(id string, err error) preflight.Result {
+	r := preflight.Result{ID: id, Status: preflight.Fail, Found: err.Error()}
+	if f := fault.As(err); f != nil {
+		r.Found, r.Fix = f.Found, []string{f.Fix}
+	}
+	return r
+}
+
+// CreateTopics makes the topics of names that don't exist, with cfg's
+// partitions and replication, and tells which are new and which were there. It
+// stops at the first it can't make.
+func CreateTopics(ctx context.Context, cfg Config, names []string) (made, existing []string, err error) {
+	cfg = cfg.withDefaults()
+	for _, name := range names {
+		if wrong := badTopic(name); wrong != "" {
+			return nil, nil, fault.Config(fault.CodeConfig, "Use 1 to 249 of a-z A-Z 0-9 . _ - in a topic name.", nil, "topic %.300q %s", name, wrong)
+		}
+	}
+	if err := cfg.conn().Validate(); err != nil {
+		return nil, nil, err
+	}
+	client, err := sarama.NewClient(cfg.Brokers, cfg.lookup(ctx))
+	if err != nil {
+		return nil, nil, fmt.Errorf("create topics: %w", err)
+	}
+	defer client.Close() //nolint:errcheck // nothing is pending
+	for _, name := range names {
+		isNew := false
+		_, err := client.Partitions(name)
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			isNew, err = createTopic(client, cfg, name)
+		}
+		if err != nil {
+			return made, existing, createFault(name, err)
+		}
+		if isNew {
+			made = append(made, name)
+		} else {
+			existing = append(existing, name)
+		}
+	}
+	return made, existing, nil
+}
+
+func createFault(name string, err error) error {
+	switch {
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed):
+		return fault.Config(fault.CodeGrantMissing, "Allow this user to Create and Describe the topic, or let an administrator create it.", err, "topic %q", name)
+	case errors.Is(err, sarama.ErrPolicyViolation), errors.Is(err, sarama.ErrInvalidPartitions), errors.Is(err, sarama.ErrInvalidReplicationFactor):
+		return fault.Config(fault.CodeServerSetting, "Set OUTBOXD_KAFKA_TOPIC_PARTITIONS and OUTBOXD_KAFKA_TOPIC_REPLICATION to what the brokers allow.", err, "topic %q", name)
+	}
+	return fmt.Errorf("create topic %q: %w", name, err)
+}
