@@ -22,6 +22,21 @@ func Brokers(t testing.TB) []string {
 // CreateTopics makes topics and deletes them at the end of the test.
 func CreateTopics(t testing.TB, partitions int32, topics ...string) {
 	t.Helper()
+	admin := DeleteTopicsLater(t, topics...)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
+	made, err := admin.CreateTopics(ctx, partitions, -1, nil, topics...)
+	if err == nil {
+		err = made.Error()
+	}
+	if err != nil {
+		t.Fatalf("create topics: %v", err)
+	}
+}
+
+// DeleteTopicsLater deletes topics at the end of the test, whoever made them.
+func DeleteTopicsLater(t testing.TB, topics ...string) *kadm.Client {
+	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...))
 	if err != nil {
 		t.Fatal(err)
@@ -36,15 +51,7 @@ func CreateTopics(t testing.TB, partitions int32, topics ...string) {
 		}
 		client.Close()
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	made, err := admin.CreateTopics(ctx, partitions, -1, nil, topics...)
-	if err == nil {
-		err = made.Error()
-	}
-	if err != nil {
-		t.Fatalf("create topics: %v", err)
-	}
+	return admin
 }
 
 // Records reads everything the topics hold.

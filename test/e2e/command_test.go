@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/outboxd/outboxd/test/harness"
+)
+
+// run runs one command to its end and returns what it printed.
+func (s *scene) run(want int, args ...string) string {
+	s.t.Helper()
+	c := s.command()
+	c.Args = args
+	p := harness.Start(s.t, c)
+	if code := p.Wait(s.t); code != want {
+		s.t.Errorf("%s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, p.Stdout()+p.Log())
+	}
+	return p.Stdout()
+}
+
+// The way a team takes that gives the connector no rights to make anything.
+func TestSetupThenRun(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres17", harness.Plain)
+	harness.DeleteTopicsLater(t, s.topics...)
+	s.env["OUTBOXD_AUTO_SETUP"] = "false"
+	if out := s.run(2, "check"); !strings.Contains(out, "FAIL") || !strings.Contains(out, "fix:") {
+		t.Errorf("check before the set-up prints no fix:\n%s", out)
+	}
+	if out := s.run(0, "setup", "--dry-run", "--start", "now", "--topics", strings.Join(s.topics, ",")); !strings.Contains(out, "CREATE PUBLICATION") {
+		t.Errorf("a dry run prints no SQL:\n%s", out)
+	}
+	s.run(2, "check") // nothing was made
+	for range 2 {     // it may be repeated
+		s.run(0, "setup", "--yes", "--start", "now", "--topics", strings.Join(s.topics, ","))
+	}
+	s.run(0, "check")
+	s.tail = harness.Follow(t, s.topics...)
+	s.commit(50) // committed before the first run: the place is there already
+	p := s.active()
+	s.commit(50)
+	s.delivered()
+	s.run(0, "check") // safe beside a running instance
+	s.finish(p, "set up by command", 0)
+}
+
+func TestCheckpointCommand(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres18", harness.Plain).withTopics()
+	if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
+		t.Errorf("before the first start: %s", out)
+	}
+	p := s.active()
+	s.commit(10)
+	s.delivered()
+	p.Stop(t)
+	var shown map[string]any
+	if err := json.Unmarshal([]byte(s.run(0, "checkpoint", "show", "--json")), &shown); err != nil {
+		t.Fatal(err)
+	}
+	if shown["position"] == "" || shown["intent"] != false {
+		t.Errorf("checkpoint show: %v", shown)
+	}
+	s.run(2, "checkpoint", "delete") // asks, and nobody can answer
+	s.run(0, "checkpoint", "delete", "--yes")
+	if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
+		t.Errorf("after delete: %s", out)
+	}
+}
+
+func TestVersionAndUnknownCommand(t *testing.T) {
+	t.Parallel()
+	version := harness.Start(t, harness.Command{Args: []string{"version"}})
+	if code := version.Wait(t); code != 0 || !strings.HasPrefix(version.Stdout(), "outboxd ") {
+		t.Errorf("version: %d, %q", code, version.Stdout())
+	}
+	for _, args := range [][]string{{"verify"}, {"frobnicate"}, {"run", "now"}} {
+		refused(t, harness.Start(t, harness.Command{Args: args}), 2, "config_invalid")
+	}
+}

@@ -1,0 +1,97 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/outboxd/outboxd/test/faultproxy"
+	"github.com/outboxd/outboxd/test/harness"
+)
+
+// silentBroker is a Kafka that takes events and never answers.
+func silentBroker(t *testing.T, topics ...string) (brokers string, asked <-chan struct{}) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, produced := make(chan struct{}), make(chan struct{}, 1)
+	t.Cleanup(func() { close(release); cluster.Close() })
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		select {
+		case produced <- struct{}{}:
+		default:
+		}
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, true
+	})
+	return strings.Join(cluster.ListenAddrs(), ","), produced
+}
+
+// A drain that can't be finished says so, and loses nothing.
+func TestDrainIncomplete(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		timeout string
+		signals int
+	}{{"time limit", "1s", 1}, {"second signal", "1h", 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, "postgres18", harness.Debezium).withTopics()
+			brokers, asked := silentBroker(t, s.topics...)
+			p := s.active("OUTBOXD_KAFKA_BROKERS="+brokers, "OUTBOXD_DRAIN_TIMEOUT="+c.timeout)
+			s.commit(100)
+			<-asked
+			p.Signal(syscall.SIGTERM)
+			if c.signals > 1 {
+				harness.Eventually(t, "it drains", func() bool {
+					_, status := p.Get("/status")
+					return strings.Contains(status, "draining")
+				})
+				p.Signal(syscall.SIGTERM)
+			}
+			refused(t, p, 1, "drain_incomplete")
+			s.finish(s.active(), "drain cut by "+c.name, 0) // the real broker never got them
+		})
+	}
+}
+
+// A stop during the start is a clean stop.
+func TestStoppedDuringStart(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres15", harness.Plain).withTopics()
+	for range harness.Times(5, 30) {
+		p := s.start()
+		p.WaitLog(t, "", 0) // the first line, whichever it is
+		p.Stop(t)
+	}
+	p := s.active()
+	s.commit(100)
+	s.finish(p, "stopped during start", 0)
+}
+
+// A broker that isn't there at the start is waited for; nothing is ready meanwhile.
+func TestBrokerAbsentAtStart(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres16", harness.Plain).withTopics()
+	proxy, err := faultproxy.New(harness.Brokers(t)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	proxy.Refuse()
+	p := s.start("OUTBOXD_KAFKA_BROKERS=" + proxy.Addr())
+	harness.Eventually(t, "it tries more than once", func() bool { return proxy.Connects() > 2 })
+	p.WaitCode(t, "/readyz", 503)
+	p.WaitCode(t, "/livez", 200)
+	proxy.Heal()
+	p.WaitActive(t)
+	s.commit(100)
+	s.finish(p, "broker absent at start", 0)
+}
