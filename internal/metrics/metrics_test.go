@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -55,7 +56,7 @@ func (f *fixture) want(t *testing.T, names string, samples ...string) {
 func (f *fixture) scrape(t *testing.T) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	f.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	f.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if rec.Code != 200 {
 		t.Fatalf("scrape answers %d: %s", rec.Code, rec.Body)
 	}
