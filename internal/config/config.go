@@ -29,10 +29,10 @@ type Config struct {
 	Postgres         Postgres
 	Checkpoint       Checkpoint
 	Columns          Columns
-	Headers          []string // NAME or NAME:ALIAS; empty: all, as far as the table has their columns
-	Topic            string   // template; empty: the default for the table at hand
-	TombstoneOnEmpty bool     // NULL or blank payload becomes a tombstone
-	OnNullKey        string   // reject, id, null
+	Headers          []Header
+	Topic            string // template
+	TombstoneOnEmpty bool   // NULL or blank payload becomes a tombstone
+	OnNullKey        string // reject, id, null
 
 	Sink  string // kafka, stdout
 	Kafka Kafka
@@ -83,6 +83,12 @@ type Columns struct {
 
 // None is the word for "there is no such column".
 const None = "none"
+
+// Header is one of the connector's own record headers.
+type Header struct {
+	Name  string // id, eventType, aggregateType
+	Alias string // as it is written; equal to Name unless renamed
+}
 
 // Kafka holds the settings of the Kafka sink.
 type Kafka struct {

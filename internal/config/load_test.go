@@ -52,6 +52,8 @@ func TestDefaults(t *testing.T) {
 		AutoSetup:    true,
 		Postgres:     Postgres{Slot: "shop_outbox", Publication: "shop_outbox"},
 		Checkpoint:   Checkpoint{Path: "outboxd.checkpoint", Interval: time.Second, MaxEvents: 10000},
+		Headers:      []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}},
+		Topic:        "outbox.event.{aggregate_type}",
 		OnNullKey:    "reject",
 		Sink:         "kafka",
 		Kafka: Kafka{Brokers: []string{"k1:9092"}, Compression: "lz4", Linger: 5 * time.Millisecond, BatchBytes: 1 << 20,
@@ -96,7 +98,7 @@ func TestEverythingSet(t *testing.T) {
 		Tables: []Table{{"sales", "orders_outbox"}, {"Sales", "Out.Box"}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
 		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub"},
 		Checkpoint: Checkpoint{"/var/lib/outboxd/a:b", 250 * time.Millisecond, 5}, Columns: Columns{"eid", "none", "at", "et", "body"},
-		Headers: []string{"id:ID", "eventType"}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
+		Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
 		Sink: "stdout", Kafka: Kafka{Brokers: []string{"a:1", "[::1]:2", "[::2]:9092"}, Compression: "zstd", BatchBytes: 512 << 10, MaxMessageBytes: 2e6,
 			CreateTopics: true, TopicPartitions: 12, TopicReplication: 3},
 		LogLevel: "debug", LogFormat: "console",
@@ -304,7 +306,7 @@ func TestEnvFileLosesToEnvironment(t *testing.T) {
 	if p, _ := c.Source.Password(); p != "one" || c.Start != "now" || c.Sink != "stdout" {
 		t.Errorf("password %q, start %s, sink %s", p, c.Start, c.Sink)
 	}
-	for name, origin := range map[string]string{"OUTBOXD_START": "environment", "OUTBOXD_SINK": "env-file", "OUTBOXD_DELIVERY": "default", "OUTBOXD_NAME": "derived"} {
+	for name, origin := range map[string]string{"OUTBOXD_START": "environment", "OUTBOXD_SINK": "env-file", "OUTBOXD_TOPIC": "default", "OUTBOXD_NAME": "derived"} {
 		if v := value(c, name); v.Origin != origin {
 			t.Errorf("%s: origin %q, want %q", name, v.Origin, origin)
 		}

@@ -182,13 +182,12 @@ func parseBrokers(s string) ([]string, error) {
 
 var headerNames = []string{"id", "eventType", "aggregateType"}
 
-// parseHeaders checks NAME[:ALIAS][,…].
-func parseHeaders(s string) ([]string, error) {
-	var headers []string
+// parseHeaders reads NAME[:ALIAS][,…].
+func parseHeaders(s string) ([]Header, error) {
+	var headers []Header
 	seen := map[string]bool{}
 	for p := range strings.SplitSeq(s, ",") {
-		p = strings.TrimSpace(p)
-		name, alias, renamed := strings.Cut(p, ":")
+		name, alias, renamed := strings.Cut(strings.TrimSpace(p), ":")
 		if !renamed {
 			alias = name
 		}
@@ -203,7 +202,7 @@ func parseHeaders(s string) ([]string, error) {
 			return nil, fmt.Errorf("has the header %q twice", alias)
 		}
 		seen[alias] = true
-		headers = append(headers, p)
+		headers = append(headers, Header{Name: name, Alias: alias})
 	}
 	return headers, nil
 }

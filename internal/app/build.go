@@ -1,0 +1,122 @@
+// Package app puts the parts together: it is the one place that knows which
+// source, sink and store there are, and in which order they start and stop.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/checkpoint/file"
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/sink/stdout"
+	"github.com/outboxd/outboxd/source"
+	"github.com/outboxd/outboxd/source/postgres"
+	"github.com/outboxd/outboxd/transform"
+)
+
+// database is what the commands ask of a source beside reading.
+type database interface {
+	source.Source
+	// Check changes nothing and is safe beside a running instance.
+	Check(ctx context.Context) []preflight.Result
+	// Statements is the SQL of Setup; it connects to nothing.
+	Statements() []string
+	// Setup makes what is missing, and reports whether anything was.
+	Setup(ctx context.Context) (made bool, err error)
+}
+
+// store is a checkpoint store that can be tried before it is needed.
+type store interface {
+	checkpoint.Store
+	Check(ctx context.Context) error
+}
+
+func newSource(c *config.Config, login config.Login, validate func(*source.Table) error, log *zap.Logger) (database, error) {
+	switch c.Source.Scheme {
+	case "postgres":
+		tables := make([]postgres.TableName, len(c.Tables))
+		for i, t := range c.Tables {
+			tables[i] = postgres.TableName{Schema: t.Schema, Name: t.Name}
+		}
+		return postgres.New(postgres.Config{
+			URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
+			Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup, Validate: validate,
+		}, log.Named("postgres"))
+	}
+	return nil, fmt.Errorf("build source: %q is not known", c.Source.Scheme)
+}
+
+func newStore(c *config.Config) store { return file.New(c.Checkpoint.Path, c.Name) }
+
+func openSink(c *config.Config, out io.Writer, log *zap.Logger) (func(context.Context) (sink.Sink, error), error) {
+	switch c.Sink {
+	case "kafka":
+		log := log.Named("kafka")
+		return func(ctx context.Context) (sink.Sink, error) {
+			s, err := kafka.Open(ctx, kafkaConfig(c), log)
+			if err != nil {
+				return nil, err // not s: a nil *Sink would be no nil Sink
+			}
+			return s, nil
+		}, nil
+	case "stdout":
+		return func(context.Context) (sink.Sink, error) { return stdout.New(out), nil }, nil
+	}
+	return nil, fmt.Errorf("build sink: %q is not known", c.Sink)
+}
+
+func kafkaConfig(c *config.Config) kafka.Config {
+	return kafka.Config{
+		Brokers: c.Kafka.Brokers, Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
+		MaxMessageBytes: c.Kafka.MaxMessageBytes, CreateTopics: c.Kafka.CreateTopics,
+		TopicPartitions: int32(c.Kafka.TopicPartitions), TopicReplication: int16(c.Kafka.TopicReplication),
+	}
+}
+
+func newRouter(c *config.Config) (*transform.Router, error) {
+	headers := make([]transform.Header, len(c.Headers))
+	for i, h := range c.Headers {
+		headers[i] = transform.Header(h)
+	}
+	return transform.New(transform.Config{
+		Columns: transform.Columns(c.Columns), Headers: headers, Topic: c.Topic,
+		TombstoneOnEmpty: c.TombstoneOnEmpty, NullKey: transform.NullKey(c.OnNullKey),
+	})
+}
+
+// validator judges each outbox table as the database describes it, and says
+// once per shape how it will be read.
+func validator(c *config.Config, log *zap.Logger) (func(*source.Table) error, error) {
+	router, err := newRouter(c) // one of its own: the engine's is used by another goroutine
+	if err != nil {
+		return nil, err
+	}
+	told := map[string]string{}
+	return func(t *source.Table) error {
+		m, err := router.Describe(t)
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(m); told[m.Table] != text {
+			told[m.Table] = text
+			log.Info("table", zap.String("table", m.Table), zap.String("id", m.ID), zap.String("aggregate_id", m.AggregateID),
+				zap.String("aggregate_type", m.AggregateType), zap.String("event_type", m.EventType), zap.String("payload", m.Payload),
+				zap.String("topic", m.Topic), zap.Strings("headers", m.Headers))
+			if m.Warning != "" {
+				log.Warn("table", zap.String("table", m.Table), zap.String("found", m.Warning))
+			}
+		}
+		return nil
+	}, nil
+}
+
+// errHeld is why a command gave up waiting for the lease.
+var errHeld = errors.New("another instance holds the lease")

@@ -1,0 +1,48 @@
+package app
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/sink/kafka"
+)
+
+// Check tries what Run needs and changes nothing. An error means that it could
+// not even begin.
+func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.Result, error) {
+	validate, err := validator(c, log)
+	if err != nil {
+		return nil, err
+	}
+	db, err := newSource(c, c.Source.Login, validate, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	results := db.Check(ctx)
+	if c.Sink == "kafka" {
+		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
+	}
+	return append(results, checkStore(ctx, c)), nil
+}
+
+func checkStore(ctx context.Context, c *config.Config) preflight.Result {
+	s := newStore(c)
+	r := preflight.Result{Status: preflight.OK, ID: "checkpoint.writable", Found: c.Checkpoint.Path + " can be saved to"}
+	err := s.Check(ctx)
+	if err == nil {
+		err = s.Close()
+	}
+	if err != nil {
+		r.Status, r.Found = preflight.Fail, err.Error()
+		if f := fault.As(err); f != nil {
+			r.Fix = []string{f.Fix}
+		}
+	}
+	return r
+}

@@ -1,0 +1,83 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// CodeLeaseHeld is the code of a command that must not act beside a running instance.
+const CodeLeaseHeld = "lease_held"
+
+// commandTimeout bounds what a command other than run waits for.
+const commandTimeout = 30 * time.Second
+
+// ShowCheckpoint reads the stored place; saved is false when there is none.
+func ShowCheckpoint(ctx context.Context, c *config.Config) (place checkpoint.Checkpoint, saved bool, err error) {
+	s := newStore(c)
+	defer func() { err = errors.Join(err, s.Close()) }()
+	place, err = s.Load(ctx)
+	if errors.Is(err, checkpoint.ErrNone) {
+		return place, false, nil
+	}
+	return place, err == nil, err
+}
+
+// DeleteCheckpoint removes the stored place, damaged or not, while nobody is active.
+func DeleteCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) error {
+	db, err := newSource(c, c.Source.Login, nil, log)
+	if err != nil {
+		return err
+	}
+	return alone(ctx, db, func(ctx context.Context) error {
+		s := newStore(c)
+		before := "unreadable"
+		place, err := s.Load(ctx)
+		switch {
+		case errors.Is(err, checkpoint.ErrNone):
+			before = "none"
+		case err == nil:
+			before = string(place.Position)
+		case !fault.Is(err, fault.CodeCheckpointUnreadable):
+			return errors.Join(err, s.Close())
+		}
+		if err := s.Delete(ctx); err != nil {
+			return errors.Join(err, s.Close())
+		}
+		audit(log, "checkpoint delete", c.Name+" in "+c.Checkpoint.Path, before, "none")
+		return s.Close()
+	})
+}
+
+// alone does something under the lease, or refuses at once when somebody else has it.
+func alone(ctx context.Context, db source.Source, do func(context.Context) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	taking, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	holder := ""
+	lease, err := db.Acquire(taking, func(h string) {
+		holder = h
+		giveUp(errHeld)
+	})
+	if context.Cause(taking) == errHeld {
+		return fault.Config(CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
+	}
+	if err != nil {
+		return fmt.Errorf("take the lease: %w", err)
+	}
+	defer func() {
+		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		err = errors.Join(err, lease.Release(release))
+	}()
+	return do(ctx)
+}

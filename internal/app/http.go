@@ -1,0 +1,50 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/admin"
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/metrics"
+	"github.com/outboxd/outboxd/internal/pipeline"
+)
+
+// serve starts HTTP, unless it is off. Calling the result ends it.
+func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, log *zap.Logger) (shut func(), err error) {
+	if c.HTTPAddr == "" {
+		return func() {}, nil
+	}
+	log = log.Named("http")
+	s := admin.New(admin.Config{
+		Report:  func() admin.Report { return report(c.Name, b.Version, e.Status(), time.Now()) },
+		Metrics: m.Handler(), Log: log,
+	})
+	addr, err := s.Start(c.HTTPAddr)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("listening", zap.Stringer("address", addr))
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			log.Debug("shut down", zap.Error(err))
+		}
+	}, nil
+}
+
+// report is the engine's status in admin's words.
+func report(name, version string, s pipeline.Status, now time.Time) admin.Report {
+	return admin.Report{
+		Name: name, Version: version,
+		State: string(s.State), Since: s.Since, Holder: s.Holder, Err: s.Err,
+		Read: string(s.Read), Settled: string(s.Settled), Saved: string(s.Saved),
+		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes, UnsavedEvents: s.UnsavedEvents,
+		OldestCommit: s.OldestCommit, Lag: s.Lag(now), CaughtUp: s.CaughtUp,
+		LastHeard: s.LastRead, LastRead: s.LastRead, LastDelivered: s.LastDelivered, LastSaved: s.LastSaved, SaveErr: s.SaveErr,
+		EventsRead: s.EventsRead, EventsDelivered: s.EventsDelivered, Sessions: s.Sessions,
+	}
+}

@@ -1,0 +1,150 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/source"
+)
+
+// SetupOptions says how much Setup makes.
+type SetupOptions struct {
+	Now    bool     // slot and first position too: from here on
+	Topics []string // event topics too
+	DryRun bool     // only tell; needs no connection and no rights
+}
+
+// Setup makes what is missing and gives one line for each thing. It may be
+// called again, also after it stopped half way: the lines tell how far it came.
+func Setup(ctx context.Context, c *config.Config, o SetupOptions, log *zap.Logger) ([]string, error) {
+	if len(o.Topics) > 0 && c.Sink != "kafka" {
+		return nil, fault.Config(fault.CodeConfig, "Leave --topics away, or set OUTBOXD_SINK=kafka.", nil, "topics were asked for and the sink is %s", c.Sink)
+	}
+	allowed := *c
+	allowed.AutoSetup = true // run may not, this command is asked to
+	s := setup{c: &allowed, log: log}
+	var err error
+	if s.run, err = newSource(s.c, c.Source.Login, nil, log); err != nil {
+		return nil, err
+	}
+	s.admin = s.run
+	if c.SetupURL.URL != "" {
+		if s.admin, err = newSource(s.c, c.SetupURL, nil, log); err != nil {
+			return nil, err
+		}
+	}
+	if o.DryRun {
+		s.tell(o)
+		return s.lines, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	err = s.make(ctx, o)
+	return s.lines, err
+}
+
+type setup struct {
+	c     *config.Config
+	log   *zap.Logger
+	run   database // as the connector logs in
+	admin database // as setup logs in
+	lines []string
+}
+
+func (s *setup) add(line string, args ...any) { s.lines = append(s.lines, fmt.Sprintf(line, args...)) }
+
+func (s *setup) tell(o SetupOptions) {
+	for _, statement := range s.admin.Statements() {
+		s.add("%s;", statement)
+	}
+	if o.Now {
+		s.add("-- then slot %q is made, and its position saved in %s", s.c.Postgres.Slot, s.c.Checkpoint.Path)
+	}
+	for _, t := range o.Topics {
+		s.add("-- topic %q: partitions %s, replicas %s", t, orDefault(s.c.Kafka.TopicPartitions), orDefault(s.c.Kafka.TopicReplication))
+	}
+}
+
+func orDefault(n int) string {
+	if n < 0 {
+		return "the broker's default"
+	}
+	return strconv.Itoa(n)
+}
+
+func (s *setup) make(ctx context.Context, o SetupOptions) error {
+	made, err := s.admin.Setup(ctx)
+	if err != nil {
+		return fmt.Errorf("set up the source: %w", err)
+	}
+	s.done(made, "publication "+strconv.Quote(s.c.Postgres.Publication))
+	if err := s.topics(ctx, o.Topics); err != nil {
+		return err
+	}
+	if o.Now {
+		return alone(ctx, s.run, s.begin)
+	}
+	return nil
+}
+
+func (s *setup) topics(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	made, existing, err := kafka.CreateTopics(ctx, kafkaConfig(s.c), names)
+	for _, t := range made {
+		s.done(true, "topic "+strconv.Quote(t))
+	}
+	for _, t := range existing {
+		s.done(false, "topic "+strconv.Quote(t))
+	}
+	return err
+}
+
+// done tells of one thing, and leaves a trace of what was made.
+func (s *setup) done(made bool, what string) {
+	if !made {
+		s.add("%s is there already", what)
+		return
+	}
+	s.add("%s created", what)
+	audit(s.log, "setup", what, "absent", "created")
+}
+
+// begin makes the first place, as run would, under the lease.
+func (s *setup) begin(ctx context.Context) (err error) {
+	st := newStore(s.c)
+	defer func() { err = errors.Join(err, st.Close()) }()
+	place, err := st.Load(ctx)
+	intended := err == nil
+	switch {
+	case err != nil && !errors.Is(err, checkpoint.ErrNone):
+		return err
+	case intended && !place.Intent():
+		s.add("position %s is there already, saved in %s", place.Position, s.c.Checkpoint.Path)
+		return nil
+	case !intended: // before anything is made on the server (I6)
+		if err := st.Save(ctx, checkpoint.Checkpoint{Name: s.c.Name, SavedAt: time.Now().UTC()}); err != nil {
+			return fmt.Errorf("save intent: %w", err)
+		}
+	}
+	pos, err := s.run.Begin(ctx, source.First{Mode: source.StartNow, Intended: intended})
+	if err != nil {
+		return fmt.Errorf("make the first position: %w", err)
+	}
+	if err := st.Save(ctx, checkpoint.Checkpoint{Name: s.c.Name, Position: pos, SavedAt: time.Now().UTC()}); err != nil {
+		return fmt.Errorf("save the first position: %w", err)
+	}
+	s.add("slot %q and position %s saved in %s", s.c.Postgres.Slot, pos, s.c.Checkpoint.Path)
+	audit(s.log, "setup", s.c.Name+" in "+s.c.Checkpoint.Path, "none", string(pos))
+	return nil
+}
