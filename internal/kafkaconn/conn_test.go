@@ -1,0 +1,105 @@
+package kafkaconn
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/outboxd/outboxd/internal/fault"
+)
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestConnectionsEndWithLife(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	life, cut := context.WithCancel(t.Context())
+	s := Config{}.Base(life)
+
+	kept, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	if got := s.Metadata.Retry.BackoffFunc(1, 5000); got != 100*time.Millisecond {
+		t.Fatalf("pause %v", got)
+	}
+	cut()
+	if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatalf("the other end reads %v, want EOF", err)
+	}
+	if _, err := kept.Read(make([]byte, 1)); err == nil {
+		t.Fatal("still readable")
+	}
+	if c, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String()); err == nil {
+		_ = c.Close()
+		t.Fatal("a new connection was made")
+	}
+	if got := s.Metadata.Retry.BackoffFunc(1, 5000); got != 0 {
+		t.Fatalf("pause %v after the end", got)
+	}
+}
+
+func TestBaseIsModest(t *testing.T) {
+	t.Parallel()
+	s := Config{}.Base(t.Context())
+	if s.Metadata.Full || s.Metadata.AllowAutoTopicCreation || s.ClientID != "outboxd" {
+		t.Fatalf("full %v, auto-create %v, client id %s", s.Metadata.Full, s.Metadata.AllowAutoTopicCreation, s.ClientID)
+	}
+	if err := s.Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReachNamesEveryBroker(t *testing.T) {
+	t.Parallel()
+	one, two := listen(t), listen(t)
+	c := Config{Brokers: []string{one.Addr().String(), two.Addr().String()}}
+	_ = one.Close()
+	_ = two.Close()
+	_, err := c.Reach(c.Base(t.Context()))
+	if err == nil || fault.As(err) != nil {
+		t.Fatalf("got %v, want a plain error", err)
+	}
+	for _, address := range c.Brokers {
+		if !strings.Contains(err.Error(), address) {
+			t.Errorf("%v does not name %s", err, address)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		brokers []string
+		ok      bool
+	}{
+		{nil, false},
+		{[]string{"kafka:9092"}, true},
+		{[]string{"[::1]:9092", "10.0.0.1:9092"}, true},
+		{[]string{"kafka"}, false},
+		{[]string{"kafka:9092", ""}, false},
+		{[]string{":9092"}, false},
+		{[]string{"kafka:"}, false},
+	} {
+		err := Config{Brokers: c.brokers}.Validate()
+		if (err == nil) != c.ok || err != nil && !fault.Is(err, fault.CodeConfig) {
+			t.Errorf("%q: %v", c.brokers, err)
+		}
+	}
+}
