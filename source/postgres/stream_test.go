@@ -127,6 +127,10 @@ func TestStreamTellsOnlyWhatIsConfirmed(t *testing.T) {
 		if n, last := w.statuses(); n == 0 || last != 0x50 {
 			t.Errorf("told %#x in %d statuses before any confirmation", last, n)
 		}
+		if urgent := next(t, s, time.Second); urgent == nil || !urgent.Urgent { // now it reads again
+			t.Errorf("the server asked, and nothing urgent came: %+v", urgent)
+		}
+		synctest.Wait()
 		s.Confirm(b.Position)
 		synctest.Wait()
 		if _, last := w.statuses(); last != 0x130 {
