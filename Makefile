@@ -1,0 +1,58 @@
+# make help lists the targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := build
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+
+CTL := test/services/ctl
+SERVICES ?= kafka postgres15 postgres16 postgres17 postgres18
+BINARY := $(CURDIR)/bin/outboxd
+
+.PHONY: help build test test-unit test-long test-run demo lint docs docs-check clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/outboxd, static
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/outboxd ./cmd/outboxd
+
+test: build ## everything, against real Kafka and Postgres 15-18 (test/services/README.md)
+	@$(CTL) with $(SERVICES) -- $(MAKE) test-run
+
+test-long: build ## the same with real durations and full repetition counts
+	@OUTBOXD_TEST_LONG=1 $(CTL) with $(SERVICES) -- $(MAKE) test-run TIMEOUT=6h
+
+test-unit: ## the fast loop: no services
+	go test -race ./...
+
+TIMEOUT ?= 40m
+# What test runs once the services are up. Both modules run even when the first fails. -p 1 in test/: its packages share
+# the servers, and some kill them.
+test-run:
+	@mkdir -p bin; rc=0; \
+	{ go test -race -count=1 -timeout $(TIMEOUT) ./... || rc=1; \
+	  cd test && OUTBOXD_TEST_BINARY=$(BINARY) go test -count=1 -p 1 -timeout $(TIMEOUT) ./... || rc=1; \
+	  exit $$rc; } 2>&1 | tee bin/test.log || rc=1; \
+	test/services/budget bin/test.log; exit $$rc
+
+demo: build ## an order service, Postgres and Kafka on a bare machine, with outboxd killed in mid stream
+	@cd test && OUTBOXD_TEST_BINARY=$(BINARY) go run ./demo
+
+lint: ## gofmt, go vet, golangci-lint, both modules
+	@.ci/lint
+
+docs: ## docs/configuration.md from the table of variables
+	@mkdir -p bin; go run ./cmd/outboxd config --markdown >bin/configuration.md.new && mv bin/configuration.md.new docs/configuration.md
+
+docs-check: ## fails when docs/configuration.md is not what docs would write
+	@go run ./cmd/outboxd config --markdown | diff -u docs/configuration.md - || \
+	  { echo "docs/configuration.md is out of date: run make docs" >&2; exit 1; }
+
+clean: ## stops this checkout's test services, deletes what was built and their data
+	-@$(CTL) stop-all
+	@for s in $$($(CTL) services); do $(CTL) wipe $$s; done
+	rm -rf bin
