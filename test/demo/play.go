@@ -61,6 +61,7 @@ func play(ctx context.Context, o options, b *board) (_ verdict, err error) {
 		return verdict{}, err
 	}
 	defer consumer.client.Close()
+	b.say("Postgres and Kafka are up, the tables orders and outbox are made; starting outboxd")
 	s := &stage{o: o, board: b, db: db, url: pg.url, brokers: kafka.ListenAddrs(), ledger: ledger{db}, consumer: consumer}
 	return s.run(ctx)
 }
