@@ -1,318 +1,424 @@
 package postgres
 
 import (
-	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 )
 
-// The format is "Logical Replication Message Formats" of the PostgreSQL
-// manual, protocol version 1.
+// stream implements source.Stream. One goroutine owns the replication
+// connection: it frames messages itself in a buffer of its own, hands batches
+// over, and sends status by its own timer even while nobody takes a batch, so
+// that back-pressure never ends the session.
+//
+// Three places are kept apart: what was read (the decoder), what the engine
+// settled (its matter), and what it saved (confirmed, the only one the server is told).
+type stream struct {
+	conn net.Conn
+	log  *zap.Logger
+	dec  *decoder
+	buf  []byte // buf[r:w] is read and not parsed
+	r, w int
 
-var errShort = errors.New("message is cut short")
+	out       chan source.Batch
+	confirmed atomic.Uint64 // LSN
+	received  atomic.Int64  // when bytes last came, Unix nanoseconds
+	wake      chan struct{} // size 1: confirmed moved
+	closing   chan struct{}
+	ended     chan struct{} // closed when the goroutine is gone
+	err       error         // why; readable once ended is closed
 
-// Limits of one batch. A transaction that is larger is handed on in pieces.
-const (
-	batchRows  = 1000
-	batchBytes = 512 << 10
-	arenaBytes = 256 << 10
-	valueSlab  = 4096
-)
+	told     pglogrepl.LSN // the last confirmed place the server was told
+	statusAt time.Time     // when
+	handed   pglogrepl.LSN // the last place handed to the engine
+	handedAt time.Time
+	end      pglogrepl.LSN // the log's end by the last keepalive, between transactions
+	asked    bool          // the server asks for a reply
+	urged    pglogrepl.LSN // the last place handed over as urgent
 
-// relation is a table the log has described ('R').
-type relation struct {
-	table  *source.Table
-	wanted bool // one of our outbox tables
+	caughtUp     bool      // the walsender has nothing more for us
+	toldCaughtUp bool      // the engine knows
+	readingFrom  time.Time // silence counts from here: we did not read while handing over
 }
 
-// decoder turns pgoutput messages into rows. It belongs to the stream's goroutine.
-type decoder struct {
-	wanted    map[TableName]bool
-	relations map[uint32]relation
-	types     map[uint32]string // names of the users' own types ('Y')
-	prefix    string            // of positions
+// bufferBytes is where the buffer begins; it grows to the largest message and goes back.
+const bufferBytes = 256 << 10
 
-	tx      *source.Tx // transaction under way, nil between transactions
-	index   uint32     // of its next row
-	rows    []source.Row
-	bytes   int
-	settled int           // rows[:settled] belong to committed transactions …
-	lsn     pglogrepl.LSN // … the last of which ends here; 0 if none since the last take
-	arena   []byte
-	values  []source.Value
-	ignored uint64 // messages that are no insert on our tables
-}
-
-func newDecoder(at place, wanted map[TableName]bool) *decoder {
-	return &decoder{wanted: wanted, relations: map[uint32]relation{}, types: map[uint32]string{}, prefix: at.prefix()}
-}
-
-// message takes one pgoutput message. The bytes are copied where they are kept.
-func (d *decoder) message(m []byte) error {
-	if len(m) == 0 {
-		return errShort
+func startStream(h *pgconn.HijackedConn, at place, wanted map[TableName]bool, log *zap.Logger) (*stream, error) {
+	now := time.Now()
+	s := &stream{
+		conn: h.Conn, log: log, dec: newDecoder(at, wanted), buf: make([]byte, bufferBytes),
+		out: make(chan source.Batch), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
+		told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
 	}
-	r := reader{m[1:], false}
-	switch m[0] {
-	case 'I':
-		return d.insert(&r)
-	case 'B':
-		return d.begin(&r)
-	case 'C':
-		return d.commit(&r)
-	case 'R':
-		return d.relation(&r)
-	case 'Y':
-		oid := r.uint32()
-		schema, name := r.string(), r.string()
-		if schema != "" && schema != "pg_catalog" {
-			name = schema + "." + name
+	s.confirmed.Store(uint64(at.lsn))
+	s.received.Store(now.UnixNano())
+	// What pgconn read ahead of the hijack is still in its buffer.
+	for h.Frontend.ReadBufferLen() > 0 {
+		m, err := h.Frontend.Receive()
+		if err != nil {
+			_ = h.Conn.Close()
+			return nil, fmt.Errorf("read the stream's first messages: %w", err)
 		}
-		d.types[oid] = name
-		return r.err()
-	case 'U', 'D', 'T', 'O', 'M':
-		// A publication that is not ours may carry more than inserts; an
-		// origin and a logical message are no rows.
-		d.ignored++
-		return nil
-	}
-	return fmt.Errorf("message type %q is not known", m[0]) // I5
-}
-
-func (d *decoder) begin(r *reader) error {
-	final, at := r.uint64(), r.uint64()
-	if d.tx != nil {
-		return errors.New("a transaction begins inside another")
-	}
-	d.tx = &source.Tx{CommitAt: fromPostgres(int64(at)), ID: pglogrepl.LSN(final).String()}
-	d.index = 0
-	return r.err()
-}
-
-func (d *decoder) commit(r *reader) error {
-	r.skip(1 + 8) // flags, LSN of the commit record
-	end := r.uint64()
-	if d.tx == nil {
-		return errors.New("a commit outside of a transaction")
-	}
-	// The end, not the commit record's own LSN: the server sends again what
-	// ends past the confirmed place (I3).
-	d.tx, d.lsn, d.settled = nil, pglogrepl.LSN(end), len(d.rows)
-	return r.err()
-}
-
-func (d *decoder) relation(r *reader) error {
-	oid := r.uint32()
-	t := &source.Table{Schema: r.string(), Name: r.string()}
-	r.skip(1) // replica identity
-	n := int(r.uint16())
-	for range n {
-		r.skip(1) // key flag
-		c := source.Column{Name: r.string()}
-		typ := r.uint32()
-		r.skip(4) // type modifier
-		c.Kind = kindOf(typ)
-		c.Type = d.typeName(typ)
-		t.Columns = append(t.Columns, c)
-		if r.short {
-			return errShort
+		if s.buf, err = m.Encode(s.buf[:s.w]); err != nil {
+			_ = h.Conn.Close()
+			return nil, fmt.Errorf("read the stream's first messages: %w", err)
 		}
+		s.w = len(s.buf)
+		s.buf = s.buf[:cap(s.buf)]
 	}
-	d.relations[oid] = relation{table: t, wanted: d.wanted[TableName{t.Schema, t.Name}]}
-	return r.err()
+	go func() {
+		defer close(s.ended)
+		defer s.conn.Close()
+		s.err = s.run()
+	}()
+	return s, nil
 }
 
-var builtin = pgtype.NewMap()
+// errClosed ends the goroutine when Close was called.
+var errClosed = errors.New("stream closed")
 
-func (d *decoder) typeName(oid uint32) string {
-	if name, ok := d.types[oid]; ok {
-		return name
+// Next implements source.Stream.
+func (s *stream) Next(ctx context.Context) (source.Batch, error) {
+	select {
+	case b := <-s.out:
+		return b, nil
+	case <-s.ended:
+		return source.Batch{}, s.err
+	case <-ctx.Done():
+		return source.Batch{}, context.Cause(ctx)
 	}
-	if t, ok := builtin.TypeForOID(oid); ok {
-		return t.Name
-	}
-	return fmt.Sprintf("oid %d", oid)
 }
 
-func (d *decoder) insert(r *reader) error {
-	rel, ok := d.relations[r.uint32()]
-	if !ok {
-		return errors.New("a row of a table that was not described")
-	}
-	if !rel.wanted {
-		d.ignored++
-		return nil
-	}
-	if d.tx == nil {
-		return errors.New("a row outside of a transaction")
-	}
-	if r.byte() != 'N' {
-		return errors.New("an insert without a new tuple")
-	}
-	n := int(r.uint16())
-	if n != len(rel.table.Columns) {
-		return fmt.Errorf("table %s has %d columns, its row %d", rel.table, len(rel.table.Columns), n)
-	}
-	values, err := d.tuple(r, rel.table, n)
+// Confirm implements source.Stream.
+func (s *stream) Confirm(pos source.Position) {
+	p, err := parsePlace(pos)
 	if err != nil {
-		return fmt.Errorf("table %s: %w", rel.table, err)
+		s.log.Error("confirm", zap.Error(err)) // our own text: cannot be
+		return
 	}
-	d.rows = append(d.rows, source.Row{Table: rel.table, Tx: d.tx, Index: d.index, Values: values})
-	d.index++
+	for {
+		old := s.confirmed.Load()
+		if uint64(p.lsn) <= old {
+			return
+		}
+		if s.confirmed.CompareAndSwap(old, uint64(p.lsn)) {
+			break
+		}
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	// The owner sets its deadline first and looks at wake after: either it
+	// sees the token or this ends its read.
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+}
+
+// LastReceived implements source.Pulse.
+func (s *stream) LastReceived() time.Time { return time.Unix(0, s.received.Load()) }
+
+// Close implements source.Stream.
+func (s *stream) Close(ctx context.Context) error {
+	close(s.closing)
+	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
+	select {
+	case <-s.ended:
+		return nil
+	case <-ctx.Done():
+		_ = s.conn.Close()
+		<-s.ended
+		return fmt.Errorf("close stream: %w", context.Cause(ctx))
+	}
+}
+
+// run is the goroutine.
+func (s *stream) run() error {
+	for {
+		if err := s.parse(); err != nil {
+			return err
+		}
+		if err := s.tend(); err != nil {
+			return err
+		}
+		if err := s.read(); err != nil {
+			return err
+		}
+	}
+}
+
+// parse takes every complete message in the buffer and hands batches over.
+func (s *stream) parse() error {
+	for {
+		if s.w-s.r < 5 {
+			break
+		}
+		length := int(binary.BigEndian.Uint32(s.buf[s.r+1:]))
+		if length < 4 || length > 1<<30+64 {
+			return fmt.Errorf("read the stream: a message of %d bytes", length)
+		}
+		if s.w-s.r < length+1 {
+			s.grow(length + 1)
+			break
+		}
+		kind, body := s.buf[s.r], s.buf[s.r+5:s.r+1+length]
+		s.r += 1 + length
+		if err := s.message(kind, body); err != nil {
+			return err
+		}
+		if s.dec.full() {
+			if err := s.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return s.flush()
+}
+
+// grow makes room for a message of n bytes at the buffer's start.
+func (s *stream) grow(n int) {
+	if n <= len(s.buf)-s.r {
+		return
+	}
+	b := s.buf
+	if n > len(b) {
+		b = make([]byte, n)
+	}
+	s.w = copy(b, s.buf[s.r:s.w])
+	s.r, s.buf = 0, b
+}
+
+// message handles one message of the frontend/backend protocol.
+func (s *stream) message(kind byte, body []byte) error {
+	switch kind {
+	case 'd':
+		return s.copyData(body)
+	case 'E':
+		return s.serverError(body)
+	case 'N':
+		var n pgproto3.NoticeResponse
+		if err := n.Decode(body); err != nil {
+			return fmt.Errorf("read a notice: %w", err)
+		}
+		s.log.Warn("notice from the database", zap.String("severity", n.Severity), zap.String("sqlstate", n.Code), zap.String("message", n.Message))
+		return nil
+	case 'S': // a parameter changed
+		return nil
+	case 'c', 'C', 'Z':
+		return errors.New("the server ended the stream")
+	}
+	return fmt.Errorf("read the stream: message type %q is not known", kind) // I5
+}
+
+func (s *stream) serverError(body []byte) error {
+	var e pgproto3.ErrorResponse
+	if err := e.Decode(body); err != nil {
+		return fmt.Errorf("read the server's error: %w", err)
+	}
+	err := pgconn.ErrorResponseToPgError(&e)
+	if e.Code == "42704" {
+		return fault.Position(fault.CodePublicationLost,
+			"the slot is older than the publication: drop the slot, run `outboxd checkpoint delete`, and start with OUTBOXD_START=now after comparing the table with Kafka", err,
+			"the server finds no publication at the slot's place in the log")
+	}
+	return fmt.Errorf("the server ended the stream: %w", err)
+}
+
+func (s *stream) copyData(b []byte) error {
+	switch {
+	case len(b) >= 25 && b[0] == 'w':
+		s.caughtUp = false
+		if err := s.dec.message(b[25:]); err != nil {
+			return fmt.Errorf("decode the log at %s: %w", pglogrepl.LSN(binary.BigEndian.Uint64(b[1:])), err)
+		}
+		return nil
+	case len(b) >= 18 && b[0] == 'k':
+		if s.dec.tx == nil { // I3: inside a transaction it is no resume point
+			s.end = max(s.end, pglogrepl.LSN(binary.BigEndian.Uint64(b[1:])))
+			s.caughtUp = true // the walsender sends one before it waits for more
+		}
+		s.asked = s.asked || b[17] == 1
+		return nil
+	}
+	return fmt.Errorf("read the stream: copy data that is neither log nor keepalive")
+}
+
+// flush hands over what is complete.
+func (s *stream) flush() error {
+	for {
+		b, lsn, ok := s.dec.batch()
+		if !ok {
+			return nil
+		}
+		b.CaughtUp = s.caughtUp
+		if err := s.hand(b, lsn); err != nil {
+			return err
+		}
+	}
+}
+
+// hand waits for the engine to take b, and keeps the session alive meanwhile.
+func (s *stream) hand(b source.Batch, lsn pglogrepl.LSN) error {
+	for {
+		timer := time.NewTimer(time.Until(s.statusAt.Add(statusInterval)))
+		select {
+		case s.out <- b:
+			timer.Stop()
+			now := time.Now()
+			s.handed, s.handedAt, s.readingFrom = max(s.handed, lsn), now, now
+			s.toldCaughtUp = b.CaughtUp
+			return nil
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.closing:
+			timer.Stop()
+			return s.goodbye()
+		}
+		timer.Stop()
+		if err := s.status(); err != nil {
+			return err
+		}
+	}
+}
+
+// tend reports idle progress and sends status when it is due.
+func (s *stream) tend() error {
+	if s.dec.idle() {
+		if err := s.progress(); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	moved := pglogrepl.LSN(s.confirmed.Load()) > s.told
+	// A server that shuts down asks again as soon as it is answered.
+	answer := s.asked && now.Sub(s.statusAt) >= replyPause
+	if !moved && !answer && now.Before(s.statusAt.Add(statusInterval)) {
+		return nil
+	}
+	return s.status()
+}
+
+const replyPause = 100 * time.Millisecond
+
+// progress hands over a batch without rows: the log moved on, the server waits
+// for our word, or the end was reached (I2).
+func (s *stream) progress() error {
+	if s.asked && s.end > s.urged && uint64(s.end) > s.confirmed.Load() {
+		s.urged = s.end
+		return s.hand(source.Batch{Position: s.dec.position(s.end), CaughtUp: s.caughtUp, Urgent: true}, s.end)
+	}
+	if s.end > s.handed && (s.end-s.handed >= idleBytes || time.Since(s.handedAt) >= idleInterval) {
+		return s.hand(source.Batch{Position: s.dec.position(s.end), CaughtUp: s.caughtUp}, s.end)
+	}
+	if s.caughtUp && !s.toldCaughtUp {
+		handedAt := s.handedAt
+		err := s.hand(source.Batch{CaughtUp: true}, s.handed)
+		s.handedAt = handedAt // no progress of the log
+		return err
+	}
 	return nil
 }
 
-// tuple copies the row once, whole, into the arena and cuts its values from there.
-func (d *decoder) tuple(r *reader, table *source.Table, n int) ([]source.Value, error) {
-	own := reader{d.keep(r.rest), false}
-	d.bytes += len(r.rest)
-	values := d.take(n)
-	for i := range values {
-		switch kind := own.byte(); kind {
-		case 'n':
-			values[i] = source.Value{State: source.Null}
-		case 'u': // unchanged TOAST: absent, never NULL
-			values[i] = source.Value{State: source.Absent}
-		case 't':
-			data := own.bytes(int(own.uint32()))
-			if table.Columns[i].Kind == source.Bytes && !own.short {
-				var err error
-				if data, err = unhex(data); err != nil {
-					return nil, fmt.Errorf("column %q: %w", table.Columns[i].Name, err)
-				}
-			}
-			values[i] = source.Value{Data: data, State: source.Present}
-		default:
-			if own.short {
-				return nil, errShort
-			}
-			return nil, fmt.Errorf("column %q: value format %q is not known", table.Columns[i].Name, kind)
-		}
+// status tells the server the confirmed place and asks for an answer, which
+// proves that it is alive. Format: "Standby status update" of the manual.
+func (s *stream) status() error {
+	lsn := s.confirmed.Load()
+	m := make([]byte, 0, 39)
+	m = append(m, 'd', 0, 0, 0, 38, 'r')
+	for range 3 { // written, flushed, applied: all mean "stored"
+		m = binary.BigEndian.AppendUint64(m, lsn)
 	}
-	return values, own.err()
+	m = binary.BigEndian.AppendUint64(m, uint64(time.Now().UnixMicro()-postgresEpoch))
+	m = append(m, 1)
+	_ = s.conn.SetWriteDeadline(time.Now().Add(statusInterval))
+	if _, err := s.conn.Write(m); err != nil {
+		return fmt.Errorf("send status: %w", err)
+	}
+	s.told, s.statusAt, s.asked = pglogrepl.LSN(lsn), time.Now(), false
+	return nil
 }
 
-func (d *decoder) keep(b []byte) []byte {
-	if cap(d.arena)-len(d.arena) < len(b) {
-		d.arena = make([]byte, 0, max(arenaBytes, len(b)))
+// read waits for bytes, for the next status, for Confirm or for Close.
+func (s *stream) read() error {
+	s.makeRoom()
+	due := s.statusAt.Add(statusInterval)
+	if s.asked {
+		due = s.statusAt.Add(replyPause)
 	}
-	start := len(d.arena)
-	d.arena = append(d.arena, b...)
-	return d.arena[start:len(d.arena):len(d.arena)]
-}
-
-func (d *decoder) take(n int) []source.Value {
-	if len(d.values) < n {
-		d.values = make([]source.Value, max(valueSlab, n))
-	}
-	v := d.values[:n:n]
-	d.values = d.values[n:]
-	return v
-}
-
-// full reports whether a batch is due whatever comes next.
-func (d *decoder) full() bool { return len(d.rows) >= batchRows || d.bytes >= batchBytes }
-
-// batch takes what can be handed on: the committed part, or, when that is
-// empty and the batch is full, a piece of the transaction under way, without a
-// position (I3). lsn is the position's, or 0.
-func (d *decoder) batch() (b source.Batch, lsn pglogrepl.LSN, ok bool) {
-	switch {
-	case d.lsn != 0:
-		b, lsn = source.Batch{Rows: d.rows[:d.settled:d.settled], Position: d.position(d.lsn)}, d.lsn
-	case d.full():
-		b = source.Batch{Rows: d.rows}
+	_ = s.conn.SetReadDeadline(due)
+	select {
+	case <-s.closing:
+		return s.goodbye()
+	case <-s.wake:
+		return nil
 	default:
-		return b, 0, false
 	}
-	rest := d.rows[len(b.Rows):]
-	d.rows = append(make([]source.Row, 0, batchRows/8), rest...)
-	d.bytes, d.settled, d.lsn = 0, 0, 0
-	return b, lsn, true
-}
-
-// idle reports whether nothing is under way and nothing waits.
-func (d *decoder) idle() bool { return d.tx == nil && len(d.rows) == 0 && d.lsn == 0 }
-
-func (d *decoder) position(lsn pglogrepl.LSN) source.Position {
-	return source.Position(d.prefix + lsn.String())
-}
-
-// fromPostgres converts microseconds since 2000-01-01.
-func fromPostgres(us int64) time.Time {
-	return time.UnixMicro(us + postgresEpoch).UTC()
-}
-
-const postgresEpoch = 946684800000000 // 2000-01-01 in Unix microseconds
-
-// reader cuts fields; once something is short, everything after is zero.
-type reader struct {
-	rest  []byte
-	short bool
-}
-
-func (r *reader) bytes(n int) []byte {
-	if n < 0 || n > len(r.rest) {
-		r.rest, r.short = nil, true
+	n, err := s.conn.Read(s.buf[s.w:])
+	if n > 0 {
+		s.w += n
+		s.received.Store(time.Now().UnixNano())
 		return nil
 	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &timeout) && timeout.Timeout():
+		if silent := time.Since(latest(s.LastReceived(), s.readingFrom)); silent > silenceLimit {
+			return fmt.Errorf("read the stream: the server has not answered for %s", silent.Round(time.Second))
+		}
+		return nil
+	case errors.Is(err, io.EOF):
+		return errors.New("read the stream: the server closed the connection")
+	}
+	return fmt.Errorf("read the stream: %w", err)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
 	return b
 }
 
-func (r *reader) skip(n int) { r.bytes(n) }
-
-func (r *reader) byte() byte {
-	if b := r.bytes(1); b != nil {
-		return b[0]
+// makeRoom moves what is not parsed to the buffer's start, and lets go of a
+// buffer that one large message had needed.
+func (s *stream) makeRoom() {
+	if s.r == s.w {
+		s.r, s.w = 0, 0
+		if len(s.buf) > 8*bufferBytes {
+			s.buf = make([]byte, bufferBytes)
+		}
 	}
-	return 0
+	if len(s.buf)-s.w < bufferBytes/8 {
+		s.w = copy(s.buf, s.buf[s.r:s.w])
+		s.r = 0
+	}
 }
 
-func (r *reader) uint16() uint16 {
-	if b := r.bytes(2); b != nil {
-		return binary.BigEndian.Uint16(b)
+// goodbye sends the last confirmed place and waits until the server has read
+// it, which it shows by ending its side.
+func (s *stream) goodbye() error {
+	if err := s.status(); err != nil {
+		return err
 	}
-	return 0
-}
-
-func (r *reader) uint32() uint32 {
-	if b := r.bytes(4); b != nil {
-		return binary.BigEndian.Uint32(b)
+	_ = s.conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := s.conn.Write([]byte{'c', 0, 0, 0, 4, 'X', 0, 0, 0, 4}); err != nil { // CopyDone, Terminate
+		return fmt.Errorf("end the stream: %w", err)
 	}
-	return 0
-}
-
-func (r *reader) uint64() uint64 {
-	if b := r.bytes(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
-}
-
-// string reads to the next NUL.
-func (r *reader) string() string {
-	i := bytes.IndexByte(r.rest, 0)
-	if i < 0 {
-		r.rest, r.short = nil, true
-		return ""
-	}
-	s := string(r.rest[:i])
-	r.rest = r.rest[i+1:]
-	return s
-}
-
-func (r *reader) err() error {
-	if r.short {
-		return errShort
-	}
-	return nil
+	_, _ = io.Copy(io.Discard, s.conn) // until its end, or the deadline
+	return errClosed
 }

@@ -164,7 +164,8 @@ func TestStreamIdleProgress(t *testing.T) {
 		w, s := startWalsender(t, 0x50)
 		// life answers statuses, as a server does, so that silence is no end.
 		stop := make(chan struct{})
-		go func() {
+		var life sync.WaitGroup
+		life.Go(func() {
 			for {
 				select {
 				case <-time.After(time.Second):
@@ -173,7 +174,7 @@ func TestStreamIdleProgress(t *testing.T) {
 					return
 				}
 			}
-		}()
+		})
 		if b := next(t, s, 10*time.Second); b == nil || b.Position != "" || !b.CaughtUp {
 			t.Errorf("the end of the log is not told: %+v", b)
 		}
@@ -192,6 +193,7 @@ func TestStreamIdleProgress(t *testing.T) {
 			t.Errorf("the server waits: %+v", b)
 		}
 		close(stop)
+		life.Wait()
 		closed(t, s)
 	})
 }
