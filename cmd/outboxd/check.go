@@ -13,7 +13,7 @@ import (
 func checkCommand(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("check")
 	asJSON := f.Bool("json", false, "as JSON")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	if err := p.load(*envFile); err != nil {

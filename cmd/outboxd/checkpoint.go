@@ -35,7 +35,7 @@ func checkpointCommand(ctx context.Context, p *process, args []string) error {
 func showCheckpoint(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("checkpoint show")
 	asJSON := f.Bool("json", false, "as JSON")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	if err := p.load(*envFile); err != nil {
@@ -67,7 +67,7 @@ func checkpointText(c checkpoint.Checkpoint, saved bool, path string) string {
 func deleteCheckpoint(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("checkpoint delete")
 	yes := f.Bool("yes", false, "ask nothing")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	if err := p.load(*envFile); err != nil {

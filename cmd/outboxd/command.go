@@ -95,8 +95,8 @@ func misuse(found string, args ...any) error {
 	return fault.Config(fault.CodeConfig, "See outboxd help.", nil, found, args...)
 }
 
-// parse reads a command's flags. More than most arguments behind them is a mistake.
-func (p *process) parse(f *flag.FlagSet, args []string, most int) error {
+// parse reads a command's flags. An argument behind them is a mistake.
+func (p *process) parse(f *flag.FlagSet, args []string) error {
 	f.SetOutput(io.Discard)
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -106,8 +106,8 @@ func (p *process) parse(f *flag.FlagSet, args []string, most int) error {
 	if err != nil {
 		return misuse("%s: %v", f.Name(), err)
 	}
-	if f.NArg() > most {
-		return misuse("%s: %q is one argument too many", f.Name(), f.Arg(most))
+	if f.NArg() > 0 {
+		return misuse("%s: %q is one argument too many", f.Name(), f.Arg(0))
 	}
 	return nil
 }

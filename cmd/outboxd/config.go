@@ -15,7 +15,7 @@ func configCommand(_ context.Context, p *process, args []string) error {
 	f, envFile := flags("config")
 	asJSON := f.Bool("json", false, "as JSON")
 	markdown := f.Bool("markdown", false, "")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	if *markdown {

@@ -8,7 +8,7 @@ import (
 
 func runCommand(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("run")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	if err := p.load(*envFile); err != nil {

@@ -14,7 +14,7 @@ func setupCommand(ctx context.Context, p *process, args []string) error {
 	dryRun := f.Bool("dry-run", false, "print what would be done; connects to nothing")
 	asJSON := f.Bool("json", false, "as JSON")
 	yes := f.Bool("yes", false, "ask nothing")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	o := app.SetupOptions{Now: *start == "now", DryRun: *dryRun}

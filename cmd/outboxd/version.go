@@ -35,7 +35,7 @@ func readVersion() versionInfo {
 func versionCommand(_ context.Context, p *process, args []string) error {
 	f, _ := flags("version")
 	asJSON := f.Bool("json", false, "as JSON")
-	if err := p.parse(f, args, 0); err != nil {
+	if err := p.parse(f, args); err != nil {
 		return err
 	}
 	v := readVersion()

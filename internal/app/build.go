@@ -4,7 +4,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -50,8 +49,9 @@ func newSource(c *config.Config, login config.Login, validate func(*source.Table
 			URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
 			Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup, Validate: validate,
 		}, log.Named("postgres"))
+	default:
+		return nil, fmt.Errorf("build source: %q is not known", c.Source.Scheme)
 	}
-	return nil, fmt.Errorf("build source: %q is not known", c.Source.Scheme)
 }
 
 func newStore(c *config.Config) store { return file.New(c.Checkpoint.Path, c.Name) }
@@ -69,8 +69,9 @@ func openSink(c *config.Config, out io.Writer, log *zap.Logger) (func(context.Co
 		}, nil
 	case "stdout":
 		return func(context.Context) (sink.Sink, error) { return stdout.New(out), nil }, nil
+	default:
+		return nil, fmt.Errorf("build sink: %q is not known", c.Sink)
 	}
-	return nil, fmt.Errorf("build sink: %q is not known", c.Sink)
 }
 
 func kafkaConfig(c *config.Config) kafka.Config {
@@ -117,6 +118,3 @@ func validator(c *config.Config, log *zap.Logger) (func(*source.Table) error, er
 		return nil
 	}, nil
 }
-
-// errHeld is why a command gave up waiting for the lease.
-var errHeld = errors.New("another instance holds the lease")

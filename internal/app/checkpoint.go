@@ -17,6 +17,9 @@ import (
 // CodeLeaseHeld is the code of a command that must not act beside a running instance.
 const CodeLeaseHeld = "lease_held"
 
+// errHeld is why a command gave up waiting for the lease.
+var errHeld = errors.New("another instance holds the lease")
+
 // commandTimeout bounds what a command other than run waits for.
 const commandTimeout = 30 * time.Second
 
@@ -68,7 +71,7 @@ func alone(ctx context.Context, db source.Source, do func(context.Context) error
 		holder = h
 		giveUp(errHeld)
 	})
-	if context.Cause(taking) == errHeld {
+	if errors.Is(context.Cause(taking), errHeld) {
 		return fault.Config(CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
 	}
 	if err != nil {

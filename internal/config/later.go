@@ -59,7 +59,7 @@ func later(name, harmless string) kind {
 		if harmless != "" && v == harmless {
 			return nil
 		}
-		return notYet{name}
+		return notYetError{name}
 	}}
 }
 

@@ -68,7 +68,7 @@ type loader struct {
 	c        *Config
 	levels   []level
 	taken    map[string]setting // by the row's name
-	problems Problems
+	problems SettingErrors
 	warnings []Warning
 }
 

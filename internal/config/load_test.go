@@ -21,9 +21,9 @@ var least = []string{
 
 func with(more ...string) []string { return append(slices.Clone(least), more...) }
 
-func problems(t *testing.T, err error) Problems {
+func problems(t *testing.T, err error) SettingErrors {
 	t.Helper()
-	var ps Problems
+	var ps SettingErrors
 	if !errors.As(err, &ps) {
 		t.Fatalf("no problems in %v", err)
 	}

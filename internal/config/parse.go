@@ -18,10 +18,10 @@ type kind struct {
 	set   func(c *Config, v string) error
 }
 
-// notYet is the fault of a value that a later version will bring.
-type notYet struct{ what string }
+// notYetError is the fault of a value that a later version will bring.
+type notYetError struct{ what string }
 
-func (e notYet) Error() string { return e.what + " is not there yet" }
+func (e notYetError) Error() string { return e.what + " is not there yet" }
 
 // choice takes one of the words of legal; those of later are known and refused by name.
 func choice(field func(*Config) *string, legal []string, later ...string) kind {
@@ -31,7 +31,7 @@ func choice(field func(*Config) *string, legal []string, later ...string) kind {
 			*field(c) = v
 			return nil
 		case slices.Contains(later, v):
-			return notYet{v}
+			return notYetError{v}
 		}
 		return errors.New("is none of the legal values")
 	}}
@@ -82,10 +82,10 @@ func size[T int | int64](field func(*Config) *T, least, most int64) kind {
 	}}
 }
 
-// integer takes a whole number, and the number unset beside the range if it is below it.
-func integer(field func(*Config) *int, least, most, unset int) kind {
-	legal := fmt.Sprintf("a whole number from %d to %d", least, most)
-	if unset < least {
+// integer takes a whole number from 1 to most; and unset, whatever that is.
+func integer(field func(*Config) *int, most, unset int) kind {
+	legal := fmt.Sprintf("a whole number from 1 to %d", most)
+	if unset < 1 {
 		legal += fmt.Sprintf(", or %d", unset)
 	}
 	return kind{legal, func(c *Config, v string) error {
@@ -93,7 +93,7 @@ func integer(field func(*Config) *int, least, most, unset int) kind {
 		if err != nil {
 			return errors.New("is not a whole number")
 		}
-		if (n < least || n > most) && n != unset {
+		if (n < 1 || n > most) && n != unset {
 			return errors.New("is out of range")
 		}
 		*field(c) = n
@@ -193,7 +193,7 @@ func parseHeaders(s string) ([]Header, error) {
 		}
 		switch {
 		case slices.Contains([]string{"position", "source", "debezium-context"}, name):
-			return nil, notYet{"the header " + name}
+			return nil, notYetError{"the header " + name}
 		case !slices.Contains(headerNames, name):
 			return nil, fmt.Errorf("names the unknown header %q", name)
 		case alias == "" || strings.ContainsFunc(alias, func(r rune) bool { return r <= ' ' || r == 0x7f }):

@@ -41,10 +41,10 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Problems is every fault that was found, in the table's order.
-type Problems []Problem
+// SettingErrors is every fault that was found, in the table's order.
+type SettingErrors []Problem
 
-func (ps Problems) Error() string {
+func (ps SettingErrors) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
 		lines[i] = p.String()
@@ -53,7 +53,7 @@ func (ps Problems) Error() string {
 }
 
 // fault is nil when there is no problem.
-func (ps Problems) fault() error {
+func (ps SettingErrors) fault() error {
 	if len(ps) == 0 {
 		return nil
 	}

@@ -112,7 +112,7 @@ func eventRows() []Variable {
 			Meaning: "column of the record key; no such column: the key is the event id, with a warning that `none` silences",
 			kind: kind{"a column's name, or none", func(c *Config, v string) error {
 				if strings.Contains(v, ":$") {
-					return notYet{"a path into the payload"}
+					return notYetError{"a path into the payload"}
 				}
 				c.Columns.AggregateID = v
 				return nil
@@ -162,9 +162,9 @@ func sinkRows() []Variable {
 		{Name: "OUTBOXD_KAFKA_CREATE_TOPICS", Default: "false", Meaning: "create a topic that is missing, before its first event",
 			kind: boolean(func(c *Config) *bool { return &c.Kafka.CreateTopics })},
 		{Name: "OUTBOXD_KAFKA_TOPIC_PARTITIONS", Default: "-1", Meaning: "partitions of a created topic; -1: the broker's default",
-			kind: integer(func(c *Config) *int { return &c.Kafka.TopicPartitions }, 1, 100000, -1)},
+			kind: integer(func(c *Config) *int { return &c.Kafka.TopicPartitions }, 100000, -1)},
 		{Name: "OUTBOXD_KAFKA_TOPIC_REPLICATION", Default: "-1", Meaning: "replicas of a created topic; -1: the broker's default",
-			kind: integer(func(c *Config) *int { return &c.Kafka.TopicReplication }, 1, 32767, -1)},
+			kind: integer(func(c *Config) *int { return &c.Kafka.TopicReplication }, 32767, -1)},
 	}
 }
 
@@ -175,7 +175,7 @@ func runtimeRows() []Variable {
 				store, path, _ := strings.Cut(v, ":")
 				switch {
 				case store == "kafka":
-					return notYet{"the Kafka topic store"}
+					return notYetError{"the Kafka topic store"}
 				case store != "file" || path == "":
 					return errors.New("is not file:PATH")
 				}
@@ -185,9 +185,9 @@ func runtimeRows() []Variable {
 		{Name: "OUTBOXD_CHECKPOINT_INTERVAL", Default: "1s", Meaning: "how long delivered events may stay unsaved",
 			kind: duration(func(c *Config) *time.Duration { return &c.Checkpoint.Interval }, 10*time.Millisecond)},
 		{Name: "OUTBOXD_CHECKPOINT_MAX_EVENTS", Default: "10000", Meaning: "how many delivered events may stay unsaved; when saving fails and it is reached, reading stops",
-			kind: integer(func(c *Config) *int { return &c.Checkpoint.MaxEvents }, 1, 1e9, 1)},
+			kind: integer(func(c *Config) *int { return &c.Checkpoint.MaxEvents }, 1e9, 1)},
 		{Name: "OUTBOXD_BUFFER_EVENTS", Default: "50000", Meaning: "most events read and not yet acknowledged",
-			kind: integer(func(c *Config) *int { return &c.BufferEvents }, 1, 1e9, 1)},
+			kind: integer(func(c *Config) *int { return &c.BufferEvents }, 1e9, 1)},
 		{Name: "OUTBOXD_BUFFER_BYTES", Default: "32MiB", Meaning: "the same in bytes; one larger event passes alone",
 			kind: size(func(c *Config) *int64 { return &c.BufferBytes }, 1<<10, 1<<40)},
 		{Name: "OUTBOXD_DRAIN_TIMEOUT", Default: "20s", Meaning: "how long a stop waits for acknowledgements",

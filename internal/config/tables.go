@@ -66,11 +66,11 @@ func parseTable(s string) (parts []string, rest string, err error) {
 		end := rest == "" || rest[0] == ','
 		switch {
 		case end && len(parts) == 1 && !quoted && name == None:
-			return nil, "", notYet{None}
+			return nil, "", notYetError{None}
 		case end:
 			return parts, rest, nil
 		case rest[0] == '=':
-			return nil, "", notYet{"an alias (" + name + "=…)"}
+			return nil, "", notYetError{"an alias (" + name + "=…)"}
 		case rest[0] != '.':
 			return nil, "", fmt.Errorf("has something other than a dot or a comma after %q", name)
 		case len(parts) == 2:

@@ -36,7 +36,7 @@ func parseURL(s string) (address, error) {
 	case "postgres", "postgresql":
 		a.scheme = "postgres"
 	case "mysql", "mariadb":
-		return a, notYet{a.scheme + "://"}
+		return a, notYetError{a.scheme + "://"}
 	default:
 		return a, errors.New("names no database that is known here")
 	}
