@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/outboxd/outboxd/internal/fault"
 )
@@ -199,6 +200,8 @@ func TestStuckEngine(t *testing.T) {
 func TestStartAndShutdown(t *testing.T) {
 	t.Parallel()
 	s := newServer(Report{State: standby})
+	core, logged := observer.New(zap.InfoLevel)
+	s.cfg.Log = zap.New(core)
 	addr, err := s.Start("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -222,6 +225,9 @@ func TestStartAndShutdown(t *testing.T) {
 	}
 	if _, err := net.Dial("tcp", addr.String()); err == nil {
 		t.Error("still listening")
+	}
+	if logged.Len() > 0 {
+		t.Errorf("a clean stop logs %v", logged.All())
 	}
 	if err := newServer(Report{}).Shutdown(t.Context()); err != nil {
 		t.Errorf("shutdown without start: %v", err)
