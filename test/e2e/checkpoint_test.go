@@ -143,13 +143,13 @@ func TestCheckpointFolderTurnsReadOnly(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.Chmod(s.dir, 0o755) })
 	s.commit(2000)
-	p.WaitCode(t, "/readyz", 503)
-	_, seen := s.tail.Counts()
-	if seen > 50+window {
-		t.Errorf("%d events were delivered beyond the last save, the window is %d", seen-50, window)
-	}
-	if !p.Running() {
-		t.Fatal("the connector ended")
+	harness.Eventually(t, "/status tells that saving fails", func() bool { return p.Status()["save_error"] != nil })
+	harness.Never(t, "more than the window was delivered beyond the last save", func() bool {
+		_, seen := s.tail.Counts()
+		return seen > 50+window || !p.Running()
+	})
+	if harness.Long() {
+		p.WaitCode(t, "/readyz", 503)
 	}
 	if err := os.Chmod(s.dir, 0o755); err != nil {
 		t.Fatal(err)

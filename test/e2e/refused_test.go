@@ -52,7 +52,7 @@ func TestRefusedByTheDatabase(t *testing.T) {
 		{name: "no such database", prepare: func(s *scene) {
 			s.env["OUTBOXD_SOURCE_URL"] = strings.Replace(s.env["OUTBOXD_SOURCE_URL"], "/test_", "/absent_", 1)
 		}, texts: []string{"config_invalid", "absent_"}},
-		{name: "no such table", settings: []string{"OUTBOXD_TABLES=shop.orders_outbox"}, texts: []string{"table_missing", "shop.orders_outbox"}},
+		{name: "no such table", settings: []string{"OUTBOXD_TABLES=shop.orders_outbox"}, texts: []string{"table_missing", "orders_outbox", "test_"}},
 		{name: "columns that don't fit", prepare: func(s *scene) {
 			exec(s, "CREATE TABLE letters (id INT PRIMARY KEY, body TEXT)")
 			exec(s, "ALTER TABLE letters OWNER TO cdc")

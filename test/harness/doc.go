@@ -55,6 +55,15 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
+// Never watches for a while that something does not happen. A wrong answer
+// takes a fault that shows itself later than that.
+func Never(t testing.TB, what string, bad func() bool) {
+	t.Helper()
+	if within(2*time.Second, bad) {
+		t.Errorf("this happened: %s", what)
+	}
+}
+
 func within(limit time.Duration, done func() bool) bool {
 	late := time.After(limit)
 	again := time.NewTicker(10 * time.Millisecond)

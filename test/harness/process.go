@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -68,6 +69,9 @@ func Start(t testing.TB, c Command) *Process {
 	if c.Binary == "" {
 		c.Binary = Need(t, binaryVariable)
 	}
+	if c.User != 0 {
+		c.Binary = reachable(t, c.Binary, p.Dir)
+	}
 	p.cmd = exec.Command(c.Binary, c.Args...)
 	p.cmd.Dir, p.cmd.Stdout = p.Dir, &p.stdout
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -91,6 +95,27 @@ func Start(t testing.TB, c Command) *Process {
 		}
 	})
 	return p
+}
+
+// reachable copies the binary to where every user may run it, and lets every
+// user into dir, which is one of the test's own.
+func reachable(t testing.TB, binary, dir string) string {
+	t.Helper()
+	open := t.TempDir()
+	for _, d := range []string{filepath.Dir(open), filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(open, "outboxd")
+	if err := os.WriteFile(copied, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return copied
 }
 
 func (p *Process) read(stderr io.Reader) {
