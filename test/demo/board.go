@@ -144,7 +144,7 @@ func (b *board) draw() {
 		text.WriteString(b.dim(fmt.Sprintf("committed %d  delivered %d  repeated* %d", max(b.rows, b.delivered), b.delivered, b.repeated)) + "\n\x1b[?7h")
 		b.drawn = len(shown) + 1
 	}
-	b.out.WriteString(text.String())
+	fmt.Fprint(b.out, text.String())
 }
 
 // line is an order with its events, the last one in a colour.

@@ -78,7 +78,7 @@ func start(o options) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(work)
+		defer func() { _ = os.RemoveAll(work) }()
 		o.work = work
 	}
 	if os.Geteuid() == 0 {
@@ -87,7 +87,10 @@ func start(o options) int {
 	if o.cache == "" {
 		o.cache = userCache(o.work)
 	}
-	os.Setenv("TMPDIR", o.work) // libraries leave files there
+	if err := os.Setenv("TMPDIR", o.work); err != nil { // libraries leave files there
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return show(o)
 }
 

@@ -77,7 +77,7 @@ func (d *database) stop() error {
 func forgetLibpq() {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "PG") {
-			os.Unsetenv(name)
+			_ = os.Unsetenv(name)
 		}
 	}
 }
