@@ -82,6 +82,10 @@ func (e *Engine) load(ctx context.Context) error {
 	}
 	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
 	e.from, e.last = c.Position, c
+	e.update(func(s *Status) {
+		s.Settled, s.Saved, s.LastSaved = c.Position, c.Position, c.SavedAt
+		s.CaughtUpAt = c.SavedAt // the last moment we can vouch for
+	})
 	return nil
 }
 
@@ -112,6 +116,7 @@ func (e *Engine) first(ctx context.Context, intended bool) error {
 		return err
 	}
 	e.from = pos
+	e.update(func(s *Status) { s.Settled, s.CaughtUpAt = pos, time.Now() })
 	e.Log.Info("first start", zap.String("start", string(e.Start)), zap.String("position", string(pos)))
 	return nil
 }
