@@ -35,7 +35,12 @@ func main() {
 	os.Exit(p.execute(ctx, os.Args[1:]))
 }
 
+// isTerminal takes a character device for a terminal, but for the one everybody uses to give nothing.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
 }

@@ -92,29 +92,3 @@ func newRouter(c *config.Config) (*transform.Router, error) {
 		TombstoneOnEmpty: c.TombstoneOnEmpty, NullKey: transform.NullKey(c.OnNullKey),
 	})
 }
-
-// validator judges each outbox table as the database describes it, and says
-// once per shape how it will be read.
-func validator(c *config.Config, log *zap.Logger) (func(*source.Table) error, error) {
-	router, err := newRouter(c) // one of its own: the engine's is used by another goroutine
-	if err != nil {
-		return nil, err
-	}
-	told := map[string]string{}
-	return func(t *source.Table) error {
-		m, err := router.Describe(t)
-		if err != nil {
-			return err
-		}
-		if text := fmt.Sprint(m); told[m.Table] != text {
-			told[m.Table] = text
-			log.Info("table", zap.String("table", m.Table), zap.String("id", m.ID), zap.String("aggregate_id", m.AggregateID),
-				zap.String("aggregate_type", m.AggregateType), zap.String("event_type", m.EventType), zap.String("payload", m.Payload),
-				zap.String("topic", m.Topic), zap.Strings("headers", m.Headers))
-			if m.Warning != "" {
-				log.Warn("table", zap.String("table", m.Table), zap.String("found", m.Warning))
-			}
-		}
-		return nil
-	}, nil
-}

@@ -9,12 +9,14 @@ import (
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/transform"
 )
 
 // Check tries what Run needs and changes nothing. An error means that it could
 // not even begin.
 func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.Result, error) {
-	validate, err := validator(c, log)
+	var mappings []preflight.Result
+	validate, err := validator(c, func(m transform.Mapping) { mappings = append(mappings, mappingResult(m)) })
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +26,7 @@ func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	results := db.Check(ctx)
+	results := append(db.Check(ctx), mappings...)
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}

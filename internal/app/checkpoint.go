@@ -40,8 +40,13 @@ func DeleteCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) er
 	if err != nil {
 		return err
 	}
-	return alone(ctx, db, func(ctx context.Context) error {
+	return deleteCheckpoint(ctx, db, c, log)
+}
+
+func deleteCheckpoint(ctx context.Context, db source.Source, c *config.Config, log *zap.Logger) error {
+	return alone(ctx, db, func(ctx context.Context) (err error) {
 		s := newStore(c)
+		defer func() { err = errors.Join(err, s.Close()) }()
 		before := "unreadable"
 		place, err := s.Load(ctx)
 		switch {
@@ -50,13 +55,13 @@ func DeleteCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) er
 		case err == nil:
 			before = string(place.Position)
 		case !fault.Is(err, fault.CodeCheckpointUnreadable):
-			return errors.Join(err, s.Close())
+			return err
 		}
 		if err := s.Delete(ctx); err != nil {
-			return errors.Join(err, s.Close())
+			return err
 		}
 		audit(log, "checkpoint delete", c.Name+" in "+c.Checkpoint.Path, before, "none")
-		return s.Close()
+		return nil
 	})
 }
 
@@ -71,7 +76,7 @@ func alone(ctx context.Context, db source.Source, do func(context.Context) error
 		holder = h
 		giveUp(errHeld)
 	})
-	if errors.Is(context.Cause(taking), errHeld) {
+	if err != nil && errors.Is(context.Cause(taking), errHeld) {
 		return fault.Config(CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, s
 
 // build makes everything that needs no connection.
 func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logger) (*pipeline.Engine, *metrics.Metrics, error) {
-	validate, err := validator(c, log)
+	validate, err := validator(c, logMapping(log))
 	if err != nil {
 		return nil, nil, err
 	}

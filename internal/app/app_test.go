@@ -1,0 +1,284 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/pipeline"
+	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/source"
+	"github.com/outboxd/outboxd/source/sourcetest"
+	"github.com/outboxd/outboxd/transform"
+)
+
+// configure loads a configuration whose checkpoint is in a folder of its own.
+func configure(t *testing.T, more ...string) *config.Config {
+	t.Helper()
+	c, _, err := config.Load(append([]string{
+		"OUTBOXD_SOURCE_URL=postgres://relay@127.0.0.1:1/shop", "OUTBOXD_KAFKA_BROKERS=127.0.0.1:1",
+		"OUTBOXD_CHECKPOINT=file:" + filepath.Join(t.TempDir(), "place"),
+	}, more...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// fake is a database without a server.
+type fake struct {
+	*sourcetest.Fake
+	made bool
+}
+
+func (fake) Check(context.Context) []preflight.Result     { return nil }
+func (fake) Statements() []string                         { return nil }
+func (f fake) Setup(context.Context) (made bool, _ error) { return f.made, nil }
+
+func logs() (*zap.Logger, *observer.ObservedLogs) {
+	core, seen := observer.New(zap.DebugLevel)
+	return zap.New(core), seen
+}
+
+func save(t *testing.T, c *config.Config, pos source.Position) {
+	t.Helper()
+	if err := newStore(c).Save(t.Context(), checkpoint.Checkpoint{Name: c.Name, Position: pos, SavedAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDeleteCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	save(t, c, "here")
+	log, seen := logs()
+	db := sourcetest.NewFake()
+
+	db.LoseLease(true) // somebody is active
+	err := deleteCheckpoint(t.Context(), db, c, log)
+	if !fault.Is(err, CodeLeaseHeld) || fault.ExitCode(err) != fault.ExitConfig || !strings.Contains(err.Error(), "another") {
+		t.Fatalf("beside an active instance: %v", err)
+	}
+	if place, saved, err := ShowCheckpoint(t.Context(), c); !saved || err != nil || place.Position != "here" {
+		t.Fatalf("%+v, %v, %v", place, saved, err)
+	}
+	if seen.Len() != 0 {
+		t.Errorf("logged %v", seen.All())
+	}
+
+	db.FreeLease()
+	if err := deleteCheckpoint(t.Context(), db, c, log); err != nil {
+		t.Fatal(err)
+	}
+	if _, saved, err := ShowCheckpoint(t.Context(), c); saved || err != nil {
+		t.Errorf("saved %v, %v", saved, err)
+	}
+	audits := seen.FilterMessage("audit").All()
+	if len(audits) != 1 {
+		t.Fatalf("%d audit lines", len(audits))
+	}
+	if f := audits[0].ContextMap(); f["before"] != "here" || f["after"] != "none" || f["action"] != "checkpoint delete" || f["actor"] == "" || !strings.Contains(f["object"].(string), c.Name) {
+		t.Errorf("audit line %v", f)
+	}
+}
+
+func TestDeleteDamagedCheckpoint(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	if err := os.WriteFile(c.Checkpoint.Path, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, seen := logs()
+	if err := deleteCheckpoint(t.Context(), sourcetest.NewFake(), c, log); err != nil {
+		t.Fatal(err)
+	}
+	if f := seen.All()[0].ContextMap(); f["before"] != "unreadable" {
+		t.Errorf("audit line %v", f)
+	}
+}
+
+func TestForeignCheckpointIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	other := *c
+	other.Name = "other"
+	save(t, &other, "there")
+	err := deleteCheckpoint(t.Context(), sourcetest.NewFake(), c, zap.NewNop())
+	if !fault.Is(err, fault.CodeForeign) {
+		t.Fatal(err)
+	}
+	if place, _, err := ShowCheckpoint(t.Context(), &other); err != nil || place.Position != "there" {
+		t.Error(place, err)
+	}
+}
+
+func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	log, seen := logs()
+	db := fake{sourcetest.NewFake(), true}
+	run := func() ([]string, error) {
+		s := setup{c: c, log: log, run: db, admin: db}
+		err := s.make(t.Context(), SetupOptions{Now: true})
+		return s.lines, err
+	}
+
+	broken := errors.New("cut off")
+	db.FailBegin(broken)
+	if _, err := run(); !errors.Is(err, broken) {
+		t.Fatal(err)
+	}
+	if place, saved, err := ShowCheckpoint(t.Context(), c); err != nil || !saved || !place.Intent() {
+		t.Fatalf("no intent is left (I6): %+v, %v, %v", place, saved, err)
+	}
+
+	db.FailBegin(nil)
+	if _, err := run(); err != nil {
+		t.Fatal(err)
+	}
+	first, _, err := ShowCheckpoint(t.Context(), c)
+	if err != nil || first.Intent() {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	n := seen.FilterMessage("audit").Len()
+
+	db.made = false
+	lines, err := run()
+	if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "is there already") || !strings.Contains(lines[1], "is there already") {
+		t.Fatal(lines, err)
+	}
+	if again, _, err := ShowCheckpoint(t.Context(), c); err != nil || !again.Equal(first) {
+		t.Errorf("the place has moved: %+v, %v", again, err)
+	}
+	if seen.FilterMessage("audit").Len() != n {
+		t.Error("an audit line although nothing was made")
+	}
+
+	db.LoseLease(true)
+	if _, err := run(); !fault.Is(err, CodeLeaseHeld) {
+		t.Errorf("beside an active instance: %v", err)
+	}
+}
+
+func TestMappingIsToldOncePerShape(t *testing.T) {
+	t.Parallel()
+	log, seen := logs()
+	validate, err := validator(configure(t), logMapping(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := func(names ...string) *source.Table {
+		table := &source.Table{Schema: "public", Name: "outbox"}
+		for _, n := range names {
+			table.Columns = append(table.Columns, source.Column{Name: n})
+		}
+		return table
+	}
+	for range 2 {
+		if err := validate(column("id", "aggregate_id", "payload")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := seen.FilterMessage("table").Len(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+	if err := validate(column("id", "payload")); err != nil {
+		t.Fatal(err)
+	}
+	if n := seen.FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
+		t.Errorf("%d warnings that the event id is the key", n)
+	}
+	if err := validate(column("id")); !fault.Is(err, fault.CodeTableUnusable) {
+		t.Errorf("a table without payload: %v", err)
+	}
+}
+
+func TestMappingResult(t *testing.T) {
+	t.Parallel()
+	r := mappingResult(transform.Mapping{Table: "public.o", ID: "id", Payload: "p", Topic: "t", Warning: "no key"})
+	if r.Status != preflight.Warn || r.Found != `public.o: id "id", key "id", value "p", topic t, headers none` || len(r.Fix) != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCheckTellsOfAnUnusableStore(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	if r := checkStore(t.Context(), c); r.Status != preflight.OK {
+		t.Errorf("%+v", r)
+	}
+	c.Checkpoint.Path = filepath.Join(t.TempDir(), "absent", "place")
+	if r := checkStore(t.Context(), c); r.Status != preflight.Fail || len(r.Fix) == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestUnknownPartsAreRefused(t *testing.T) {
+	t.Parallel()
+	c := configure(t)
+	c.Source.Scheme, c.Sink = "sqlite", "pigeon"
+	if _, err := newSource(c, c.Source.Login, nil, zap.NewNop()); err == nil {
+		t.Error("a source was built")
+	}
+	if _, err := openSink(c, nil, zap.NewNop()); err == nil {
+		t.Error("a sink was built")
+	}
+}
+
+// TestRunStopsBeforeAnythingIsReached: a stop while the database is awaited is a clean one.
+func TestRunStopsBeforeAnythingIsReached(t *testing.T) {
+	t.Parallel()
+	c := configure(t, "OUTBOXD_HTTP_ADDR=127.0.0.1:0")
+	stop := make(chan struct{})
+	close(stop)
+	log, seen := logs()
+	if err := Run(t.Context(), stop, c, Build{}, nil, log); err != nil {
+		t.Fatal(err)
+	}
+	if seen.FilterMessage("stopped").Len() != 1 {
+		t.Errorf("logged %v", seen.All())
+	}
+}
+
+func TestReportCarriesTheStatus(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	s := pipeline.Status{
+		State: pipeline.Active, Since: now, Holder: "h", Err: errors.New("e"), Read: "r", Settled: "s", Saved: "v",
+		InFlightEvents: 1, InFlightBytes: 2, UnsavedEvents: 3, OldestCommit: now.Add(-time.Minute), LastRead: now, LastDelivered: now.Add(1),
+		LastSaved: now.Add(2), SaveErr: errors.New("full"), EventsRead: 4, EventsDelivered: 5, Sessions: 6,
+	}
+	r := report("n", "v", s, now)
+	if r.State != "active" || r.Lag != time.Minute || r.Read != "r" || r.Settled != "s" || r.Saved != "v" || r.InFlightEvents != 1 ||
+		r.InFlightBytes != 2 || r.UnsavedEvents != 3 || r.EventsRead != 4 || r.EventsDelivered != 5 || r.Sessions != 6 ||
+		!r.LastDelivered.Equal(s.LastDelivered) || !r.LastSaved.Equal(s.LastSaved) || r.SaveErr == nil || r.Err == nil || r.Name != "n" || r.Version != "v" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestLogger(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := NewLogger(&out, "warn", "json")
+	log.Info("quiet")
+	log.Warn("loud", zap.Duration("d", time.Second))
+	if s := out.String(); strings.Contains(s, "quiet") || !strings.Contains(s, `"msg":"loud"`) || !strings.Contains(s, `"d":"1s"`) {
+		t.Error(s)
+	}
+	out.Reset()
+	NewLogger(&out, "", "console").Info("shown")
+	if s := out.String(); !strings.Contains(s, "INFO\tshown") {
+		t.Error(s)
+	}
+}
