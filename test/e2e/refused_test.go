@@ -106,9 +106,10 @@ func TestRefusedByTheDatabase(t *testing.T) {
 
 // A server that was not set up for logical decoding is told what to set.
 func TestWalLevel(t *testing.T) {
-	harness.Ctl(t, "start", "postgres15-replica")
-	t.Cleanup(func() { harness.Ctl(t, "stop", "postgres15-replica") })
-	s := newScene(t, "postgres-replica", harness.Plain)
+	const service = "postgres15-replica"
+	harness.Ctl(t, "start", service)
+	t.Cleanup(func() { harness.Ctl(t, "stop", service) })
+	s := newScene(t, service, harness.Plain)
 	refused(t, s.start(), 2, "server_setting", "wal_level", "logical")
 }
 

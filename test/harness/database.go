@@ -49,7 +49,7 @@ type Database interface {
 	Retained(t testing.TB) int64
 }
 
-// NewDatabase makes a database on a service: postgres15 to postgres18, postgres-replica.
+// NewDatabase makes a database on a service: postgres15 to postgres18, postgres15-replica.
 func NewDatabase(t testing.TB, service string) Database {
 	t.Helper()
 	if strings.HasPrefix(service, "postgres") {

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ var postgresOutbox = [...]string{
 // NewPostgres makes a database that belongs to the role cdc.
 func NewPostgres(t testing.TB, service string) *Postgres {
 	t.Helper()
-	address := Need(t, "OUTBOXD_TEST_"+strings.ToUpper(strings.ReplaceAll(service, "-", "_")))
+	address := Need(t, variable(service))
 	admin, err := url.Parse(address)
 	if err != nil {
 		t.Fatalf("address of %s: %v", service, err)
