@@ -18,7 +18,7 @@ func TestKilled(t *testing.T) {
 	p := s.active()
 	l := s.committing(1500)
 	counts := []int{1, 250, 97, 600, 333}
-	kills := harness.Times(5, 20)
+	kills := harness.Times(20, 100)
 	for i := range kills {
 		if i%2 == 0 {
 			records, _ := s.tail.Counts()
@@ -64,7 +64,7 @@ func TestReaderEnded(t *testing.T) {
 			s := newScene(t, service, harness.Plain).withTopics()
 			p := s.active()
 			l := s.committing(500)
-			for range harness.Times(3, 10) {
+			for range harness.Times(5, 20) {
 				records, _ := s.tail.Counts()
 				s.tail.WaitRecords(t, records+50)
 				harness.Eventually(t, "the log is read", func() bool { return s.db.EndReaders(t) > 0 })
@@ -78,9 +78,6 @@ func TestReaderEnded(t *testing.T) {
 // E21: the database is killed and comes back, again and again; the process stays.
 func TestDatabaseKilled(t *testing.T) {
 	for _, service := range services {
-		if service != "postgres18" && !harness.Long() {
-			continue // one server in the short run, all in the long one
-		}
 		t.Run(service, func(t *testing.T) {
 			harness.Disturb(t, service)
 			s := newScene(t, service, harness.Debezium).withTopics()
@@ -130,7 +127,7 @@ func brokerFault(t *testing.T, action string) {
 	s := newScene(t, "postgres17", harness.Plain).withTopics()
 	p := s.active()
 	l := s.committing(1000)
-	for range harness.Times(1, 5) {
+	for range harness.Times(2, 5) {
 		records, _ := s.tail.Counts()
 		s.tail.WaitRecords(t, records+300)
 		harness.Ctl(t, action, "kafka")
