@@ -32,11 +32,12 @@ type Sink struct {
 	cfg      Config
 	log      *zap.Logger
 	producer sarama.AsyncProducer
-	client   sarama.Client // the producer's
 	topics   topics
 	judged   string        // the topic name last judged and found legal
 	cut      func()        // ends every connection and every wait between retries
+	hangUp   func()        // closes the clients, once: sarama panics on two at a time
 	drained  chan struct{} // the collector has ended: the producer answers no more
+	ended    chan struct{} // nothing of the sink is left
 	closed   bool
 	verdict  time.Duration // see collect
 
@@ -123,13 +124,18 @@ func start(cfg Config, conf *sarama.Config) (sarama.AsyncProducer, sarama.Client
 }
 
 func newSink(cfg Config, log *zap.Logger, producer sarama.AsyncProducer, client, lookup sarama.Client) *Sink {
+	hangUp := sync.OnceFunc(func() {
+		_ = client.Close()
+		_ = lookup.Close()
+	})
 	return &Sink{
 		cfg:      cfg,
 		log:      log,
 		producer: producer,
-		client:   client,
+		hangUp:   hangUp,
 		topics:   topics{cfg: cfg, client: lookup, log: log, known: map[string]bool{}, said: map[string]string{}},
 		drained:  make(chan struct{}),
+		ended:    make(chan struct{}),
 		verdict:  time.Second,
 		stop:     make(chan struct{}),
 		failed:   make(chan struct{}),
@@ -233,19 +239,18 @@ func (s *Sink) Close(ctx context.Context) error {
 	s.closed = true
 	s.fail(errClosed)
 	s.producer.AsyncClose()
-	ended := make(chan struct{})
 	go func() {
 		<-s.drained
 		s.cut() // a client whose brokers are down would wait for them
-		_ = s.client.Close()
-		_ = s.topics.client.Close()
-		close(ended)
+		s.hangUp()
+		close(s.ended)
 	}()
 	var err error
 	select {
-	case <-ended:
+	case <-s.ended:
 	case <-ctx.Done():
 		s.cut()
+		go s.hangUp() // so that the producer gives up rather than retry
 		err = fmt.Errorf("close kafka sink: %w", ctx.Err())
 	}
 	s.abandon(err)

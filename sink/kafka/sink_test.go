@@ -62,10 +62,19 @@ type cluster struct {
 	mu      sync.Mutex
 	answers map[string][]error // what Partitions says next; nil for good when empty
 	asked   []string
+	closes  int
 	bell    chan struct{} // rung at each question, when not nil
 }
 
-func (c *cluster) Close() error { return nil }
+// Close panics where sarama's would: called once too often (it serves as two clients).
+func (c *cluster) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closes++; c.closes > 2 {
+		panic("close of closed client")
+	}
+	return nil
+}
 
 func (c *cluster) Partitions(topic string) ([]int32, error) {
 	c.mu.Lock()
@@ -98,7 +107,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() {
 		_ = b.Close(context.Background())
 		b.producer.finish() // what is stuck ends once its connections are cut
-		<-b.drained
+		<-b.ended
 	})
 	return b
 }

@@ -1,0 +1,177 @@
+package kafkasink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/test/harness"
+)
+
+// A leader that moves and a connection that drops are the sink's to mend:
+// nothing is lost, repeated or reordered, and nobody is told.
+func TestFaultsThatMend(t *testing.T) {
+	drop := func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("drop"), true }
+	for _, c := range []struct {
+		name string
+		do   func(c *kfake.Cluster)
+	}{
+		{"leaders move", (*kfake.Cluster).ShufflePartitionLeaders},
+		{"connections drop", func(c *kfake.Cluster) { c.ControlKey(int16(kmsg.Produce), drop) }},
+		{"too few replicas", func(c *kfake.Cluster) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 3})
+		}},
+		{"answer lost", func(c *kfake.Cluster) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend, Count: 3})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const batches, size = 40, 500
+			cluster := fake(t)
+			s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+			a := newAnswers()
+			for i := range batches {
+				if i%10 == 5 {
+					c.do(cluster)
+				}
+				a.publish(t.Context(), s, numbered(topic, i*size, size))
+			}
+			a.wantDelivered(t)
+			if err := s.Close(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+			wantExact(t, read(t, cluster.ListenAddrs(), topic), batches*size, 12)
+		})
+	}
+}
+
+func TestOneRefusalFinishesTheSink(t *testing.T) {
+	const size = 200
+	cluster := fake(t)
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, size))
+	a.wantDelivered(t)
+
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+	failed := 0
+	for i := 1; i < 50 && failed == 0; i++ {
+		a.publish(t.Context(), s, numbered(topic, i*size, size))
+		for _, err := range a.when(t, func([][]error) bool { return true }) {
+			if err != nil {
+				failed = i
+			}
+		}
+	}
+	// From here on a failure is known, so nothing may succeed any more.
+	first := a.when(t, func(got [][]error) bool {
+		return slices.ContainsFunc(got, func(e []error) bool { return len(e) > 0 && e[0] != nil })
+	})
+	known := len(first)
+	for i := range 10 {
+		a.publish(t.Context(), s, numbered(topic, (known+i)*size, size))
+	}
+	if err := s.Close(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	got := a.all(t)
+	var refusal *sink.Refusal
+	for _, err := range got[known:] {
+		if !errors.As(err, &refusal) || refusal.Reason != kafka.ReasonNotAuthorized {
+			t.Fatalf("a batch published after the failure: done(%v)", err)
+		}
+	}
+
+	// Whatever was settled with nil is there, whole.
+	stored := map[string]bool{}
+	for _, r := range read(t, cluster.ListenAddrs(), topic) {
+		stored[string(r.Value)] = true
+	}
+	for i, err := range got {
+		for _, m := range numbered(topic, i*size, size) {
+			if err == nil && !stored[string(m.Value)] {
+				t.Fatalf("batch %d was settled with nil and %s is missing", i, m.Value)
+			}
+		}
+	}
+}
+
+// With its brokers dead the producer never ends by itself. Close does, and
+// then nothing is left that could send what was given up.
+func TestCloseWithDeadBrokers(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(12, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := kafka.Open(limited(t), kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 100))
+	a.wantDelivered(t)
+
+	cluster.Close()
+	for i := range 5 {
+		a.publish(t.Context(), s, numbered(topic, 100+i*100, 100))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	closed := make(chan error)
+	go func() { closed <- s.Close(ctx) }()
+	select {
+	case err := <-closed:
+		t.Fatalf("Close returned %v with brokers dead and time left", err)
+	default:
+	}
+	cancel()
+	if err := <-closed; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Close: %v", err)
+	}
+	for i, err := range a.when(t, func([][]error) bool { return true })[1:] {
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("batch %d: done(%v)", i, err)
+		}
+	}
+	a.all(t)
+	harness.Eventually(t, "the producer's end", func() bool {
+		stacks := make([]byte, 1<<22)
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("sarama."))
+	})
+}
+
+func TestOpen(t *testing.T) {
+	cluster := fake(t)
+	dead := deadAddress(t)
+	for range 5 { // the client would begin with one of them at random
+		s := open(t, kafka.Config{Brokers: append([]string{dead}, cluster.ListenAddrs()...)}, zap.NewNop())
+		a := newAnswers()
+		a.publish(t.Context(), s, numbered(topic, 0, 10))
+		a.wantDelivered(t)
+		if err := s.Close(limited(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	_, err := kafka.Open(limited(t), kafka.Config{Brokers: []string{dead}}, zap.NewNop())
+	if err == nil || !strings.Contains(err.Error(), dead) {
+		t.Fatalf("Open with no broker: %v", err)
+	}
+
+	// A broker that takes the connection and says nothing.
+	ctx, cancel := context.WithCancel(t.Context())
+	silent := silentAddress(t, cancel)
+	if _, err := kafka.Open(ctx, kafka.Config{Brokers: []string{silent}}, zap.NewNop()); err == nil {
+		t.Fatal("opened a silent broker")
+	}
+}

@@ -1,0 +1,233 @@
+package kafkasink
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/test/harness"
+)
+
+// lines is a logger whose lines can be waited for.
+func lines() (*zap.Logger, <-chan string) {
+	heard := make(chan string, 100)
+	config := zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m", LevelKey: "l", EncodeLevel: zapcore.LowercaseLevelEncoder})
+	return zap.New(zapcore.NewCore(config, zapcore.AddSync(writer(heard)), zapcore.InfoLevel)), heard
+}
+
+type writer chan<- string
+
+func (w writer) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
+
+func hear(t *testing.T, heard <-chan string, parts ...string) {
+	t.Helper()
+	select {
+	case line := <-heard:
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				t.Fatalf("log says %s, want %q", line, part)
+			}
+		}
+	case <-limited(t).Done():
+		t.Fatalf("nothing was logged, want %q", parts)
+	}
+}
+
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// silentAddress accepts a connection, never answers, and calls accepted.
+func silentAddress(t *testing.T, accepted func()) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		accepted()
+		_, _ = c.Read(make([]byte, 1<<16)) // the request
+		_, _ = c.Read(make([]byte, 1))     // until it hangs up
+	}()
+	return l.Addr().String()
+}
+
+func TestUnknownTopicIsNamedAndWaitedFor(t *testing.T) {
+	cluster := fake(t)
+	log, heard := lines()
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, log)
+	a := newAnswers()
+	returned := make(chan struct{})
+	go func() {
+		a.publish(t.Context(), s, append(numbered("invoices", 0, 100), numbered(topic, 0, 100)...))
+		close(returned)
+	}()
+	hear(t, heard, `"warn"`, "does not exist", "invoices", "outboxd setup --topics invoices")
+	if err := cluster.CreateTopic("invoices", 5, nil); err != nil {
+		t.Fatal(err)
+	}
+	hear(t, heard, `"info"`, "is there", "invoices")
+	<-returned
+	a.wantDelivered(t)
+	wantExact(t, read(t, cluster.ListenAddrs(), "invoices"), 100, 5)
+	wantExact(t, read(t, cluster.ListenAddrs(), topic), 100, 12)
+	if len(heard) != 0 {
+		t.Fatalf("log goes on: %s", <-heard)
+	}
+}
+
+// Brokers that make a topic when they are asked for it must not by our asking.
+func TestAskingMakesNoTopic(t *testing.T) {
+	cluster := fake(t, kfake.AllowAutoTopicCreation())
+	log, heard := lines()
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, log)
+	a := newAnswers()
+	ctx, cancel := context.WithCancel(t.Context())
+	returned := make(chan struct{})
+	go func() {
+		a.publish(ctx, s, numbered("invoices", 0, 1))
+		close(returned)
+	}()
+	hear(t, heard, "does not exist", "invoices")
+	cancel()
+	<-returned
+	if err := a.all(t)[0]; !errors.Is(err, context.Canceled) {
+		t.Fatalf("done(%v)", err)
+	}
+	if cluster.TopicInfo("invoices") != nil {
+		t.Fatal("the topic was made")
+	}
+}
+
+func TestTopicIsMadeWhenAllowed(t *testing.T) {
+	cluster := fake(t)
+	log, heard := lines()
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), CreateTopics: true, TopicPartitions: 7, TopicReplication: 3}, log)
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered("invoices", 0, 100))
+	a.wantDelivered(t)
+	wantExact(t, read(t, cluster.ListenAddrs(), "invoices"), 100, 7)
+	hear(t, heard, "does not exist", "invoices")
+	hear(t, heard, "is there", "invoices")
+}
+
+func TestTopicIsMadeOnKafka(t *testing.T) {
+	name, brokers := harness.Unique("kafkasink-"), harness.Brokers(t)
+	harness.DeleteTopicsLater(t, name)
+	s := open(t, kafka.Config{Brokers: brokers, CreateTopics: true}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(name, 0, 1000))
+	a.wantDelivered(t)
+	wantExact(t, read(t, brokers, name), 1000, 6) // the broker's own number
+}
+
+func TestCreateTopics(t *testing.T) {
+	one, two := harness.Unique("kafkasink-"), harness.Unique("kafkasink-")
+	harness.DeleteTopicsLater(t, one, two)
+	cfg := kafka.Config{Brokers: harness.Brokers(t), TopicPartitions: 3}
+	for _, c := range []struct{ names, made, existing []string }{
+		{[]string{one}, []string{one}, nil},
+		{[]string{one, two}, []string{two}, []string{one}},
+		{[]string{one, two}, nil, []string{one, two}},
+	} {
+		made, existing, err := kafka.CreateTopics(limited(t), cfg, c.names)
+		if err != nil || !slices.Equal(made, c.made) || !slices.Equal(existing, c.existing) {
+			t.Fatalf("CreateTopics(%q) = %q, %q, %v", c.names, made, existing, err)
+		}
+	}
+	if _, _, err := kafka.CreateTopics(limited(t), cfg, []string{"a/b"}); err == nil || !strings.Contains(err.Error(), "a/b") {
+		t.Fatalf("an illegal name: %v", err)
+	}
+	cfg.TopicReplication = 99
+	if _, _, err := kafka.CreateTopics(limited(t), cfg, []string{harness.Unique("kafkasink-")}); err == nil ||
+		!strings.Contains(err.Error(), "server_setting") {
+		t.Fatalf("too many replicas: %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	brokers, dead := harness.Brokers(t), deadAddress(t)
+	for _, c := range []struct {
+		name    string
+		brokers []string
+		want    []preflight.Status
+	}{
+		{"all up", brokers, []preflight.Status{preflight.OK, preflight.OK}},
+		{"one down", append([]string{dead}, brokers...), []preflight.Status{preflight.Warn, preflight.OK}},
+		{"all down", []string{dead}, []preflight.Status{preflight.Fail}},
+		{"no address", []string{"kafka"}, []preflight.Status{preflight.Fail}},
+	} {
+		results := kafka.Check(limited(t), kafka.Config{Brokers: c.brokers})
+		var got []preflight.Status
+		for _, r := range results {
+			got = append(got, r.Status)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v", c.name, results)
+		}
+	}
+}
+
+// The producer puts many records in a batch, and the broker judges the batch.
+func TestTooLargeForTheTopic(t *testing.T) {
+	name, brokers := harness.Unique("kafkasink-"), harness.Brokers(t)
+	harness.CreateTopics(t, 1, name)
+	limit(t, name, "2000")
+	noise := func(n int) []byte { // nothing to compress
+		b, r := make([]byte, n), rand.NewChaCha8([32]byte{})
+		_, _ = r.Read(b)
+		return b
+	}
+	for _, c := range []struct {
+		name    string
+		sizes   []int
+		refused bool
+		says    string
+	}{
+		{"one record", []int{5000}, true, `event "00000000" of table public.outbox`},
+		{"several that fit", slices.Repeat([]int{500}, 10), false, "batch of several records"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// They share a request for sure, as it waits for more.
+			s := open(t, kafka.Config{Brokers: brokers, Linger: 100 * time.Millisecond}, zap.NewNop())
+			batch := numbered(name, 0, len(c.sizes))
+			for i, size := range c.sizes {
+				batch[i].Value = noise(size)
+			}
+			a := newAnswers()
+			a.publish(t.Context(), s, batch)
+			err := a.all(t)[0]
+			var refusal *sink.Refusal
+			if errors.As(err, &refusal) != c.refused || !strings.Contains(err.Error(), c.says) {
+				t.Fatalf("done(%v)", err)
+			}
+		})
+	}
+	if got := read(t, brokers, name); len(got) != 0 {
+		t.Fatalf("%d records were stored", len(got))
+	}
+}
