@@ -1,6 +1,6 @@
 # Sourced by ctl: names, addresses, folders, and processes known by their pid file.
 
-SERVICES=(kafka postgres15 postgres16 postgres17 postgres18)
+SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog)
 REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
 OFFSET=${OUTBOXD_TEST_PORT_OFFSET:-0}
 
@@ -13,6 +13,9 @@ check_name() {
   fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]}"
 }
 
+# kind NAME: the prefix of the functions that run the service.
+kind() { case $1 in kafka) echo kafka ;; postgres*) echo postgres ;; *) echo mysql ;; esac; }
+
 # --- addresses ---
 
 port() {
@@ -21,6 +24,11 @@ port() {
   controller) echo $((19093 + OFFSET)) ;;
   *-replica) echo $((25430 + OFFSET)) ;;
   postgres*) echo $((25400 + ${1#postgres} + OFFSET)) ;;
+  mysql) echo $((25433 + OFFSET)) ;;
+  mysql-nogtid) echo $((25434 + OFFSET)) ;;
+  mysql-nobinlog) echo $((25435 + OFFSET)) ;;
+  mariadb1011) echo $((25410 + OFFSET)) ;;
+  mariadb118) echo $((25411 + OFFSET)) ;;
   esac
 }
 
@@ -29,13 +37,14 @@ variable() {
   case $1 in
   kafka) echo OUTBOXD_TEST_KAFKA ;;
   *-replica) echo OUTBOXD_TEST_POSTGRES_REPLICA ;;
-  postgres*) echo "OUTBOXD_TEST_POSTGRES${1#postgres}" ;;
+  *) local v=${1^^}; echo "OUTBOXD_TEST_${v//-/_}" ;;
   esac
 }
 
 own_address() {
   case $1 in
   kafka) echo "127.0.0.1:$(port kafka)" ;;
+  mysql* | mariadb*) echo "mysql://root@127.0.0.1:$(port "$1")/" ;;
   *) echo "postgres://postgres@127.0.0.1:$(port "$1")/postgres" ;;
   esac
 }
@@ -57,7 +66,7 @@ listens() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 answers() {
   local a; a=$(address "$1"); a=${a#*://}; a=${a#*@}; a=${a%%/*}; a=${a%%,*}
   local p=${a##*:}
-  [ "$p" != "$a" ] || p=5432
+  if [ "$p" = "$a" ]; then case $1 in postgres*) p=5432 ;; *) p=3306 ;; esac; fi
   listens "${a%:*}" "$p"
 }
 
@@ -105,7 +114,7 @@ locked() {
 # A service's process is the one in its pid file whose working folder is the service's data folder: a pid that the
 # system gave to somebody else meanwhile is never taken for ours.
 
-pid_file() { if [ "$1" = kafka ]; then echo "$RUN/kafka/pid"; else echo "$(data "$1")/postmaster.pid"; fi; }
+pid_file() { case $1 in postgres*) echo "$(data "$1")/postmaster.pid" ;; *) echo "$RUN/$1/pid" ;; esac; }
 pid() { head -n 1 "$(pid_file "$1")" 2>/dev/null; }
 members() { # NAME: pids of all processes that work in the service's data folder
   as_service find /proc/[0-9]*/cwd -maxdepth 0 -lname "$(data "$1")" 2>/dev/null | cut -d/ -f3
@@ -115,10 +124,10 @@ native_running() {
 }
 gone() { [ -z "$(members "$1")" ]; }
 
-native_fetch() { if [ "$1" = kafka ]; then locked kafka kafka_fetch; else locked postgres postgres_fetch "${1%-replica}"; fi; }
+native_fetch() { local kind; kind=$(kind "$1"); locked "$kind" "${kind}_fetch" "${1%-replica}"; }
 native_start() { locked "$1-$(basename "$RUN")" start_once "$1"; }
 start_once() {
-  local kind=${1%%[0-9]*}
+  local kind; kind=$(kind "$1")
   if ! native_running "$1"; then
     ! answers "$1" || fail "$1: port $(port "$1") is taken by a process that is not of this checkout ($RUN); stop it or set OUTBOXD_TEST_PORT_OFFSET"
     [ -z "$(members "$1")" ] || end_all "$1"
@@ -129,12 +138,12 @@ start_once() {
   native_wait "$1"
   "${kind}_after_start" "$1"
 }
-native_wait() { await "$1" 60 "${1%%[0-9]*}_ready" "$1" || exit 1; }
+native_wait() { await "$1" 60 "$(kind "$1")_ready" "$1" || exit 1; }
 
 native_stop() {
   native_running "$1" || return 0
   local signal=TERM
-  [ "$1" = kafka ] || signal=INT # Postgres: fast shutdown
+  case $1 in postgres*) signal=INT ;; esac # fast shutdown
   kill -s "$signal" "$(pid "$1")"
   local end=$((SECONDS + 30))
   until gone "$1"; do
