@@ -2,6 +2,7 @@ package kafkaconn
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
@@ -40,7 +41,7 @@ func TestConnectionsEndWithLife(t *testing.T) {
 		t.Fatalf("pause %v", got)
 	}
 	cut()
-	if _, err := peer.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("the other end reads %v, want EOF", err)
 	}
 	if _, err := kept.Read(make([]byte, 1)); err == nil {

@@ -10,7 +10,7 @@ func Murmur2(key []byte) uint32 {
 		m    = 0x5bd1e995
 		r    = 24
 	)
-	h := seed ^ uint32(len(key)) //nolint:gosec // a key is far shorter than 4 GiB
+	h := seed ^ uint32(len(key))
 	for ; len(key) >= 4; key = key[4:] {
 		k := binary.LittleEndian.Uint32(key) * m
 		k = (k ^ k>>r) * m
@@ -33,5 +33,5 @@ func Murmur2(key []byte) uint32 {
 // Partition is the partition, of n, that the Java client gives a record with
 // this key. A null key has none: it is spread.
 func Partition(key []byte, n int32) int32 {
-	return int32(Murmur2(key)&0x7fffffff) % n //nolint:gosec // 31 bits fit
+	return int32(Murmur2(key)&0x7fffffff) % n
 }

@@ -29,6 +29,18 @@ func TestFaultsThatMend(t *testing.T) {
 	}{
 		{"leaders move", (*kfake.Cluster).ShufflePartitionLeaders},
 		{"connections drop", func(c *kfake.Cluster) { c.ControlKey(int16(kmsg.Produce), drop) }},
+		// Longer than sarama's own defaults bear: each try takes as many requests as there are brokers and seeds.
+		{"brokers gone for a while", func(c *kfake.Cluster) {
+			left := 60
+			c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
+				left--
+				c.KeepControl()
+				if left < 0 {
+					return nil, nil, false
+				}
+				return drop(r)
+			})
+		}},
 		{"too few replicas", func(c *kfake.Cluster) {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 3})
 		}},
