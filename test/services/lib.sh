@@ -123,6 +123,14 @@ native_running() {
   local p; p=$(pid "$1") && [ -n "$p" ] && [ "$(as_service readlink "/proc/$p/cwd" 2>/dev/null)" = "$(data "$1")" ]
 }
 gone() { [ -z "$(members "$1")" ]; }
+# dead PID: all its threads have ended, so its ports and locks are free, which comes after its working folder is. Nobody
+# may reap it where process 1 is not an init.
+dead() {
+  local tasks=("/proc/$1/task"/*) state
+  [ -e "${tasks[0]}" ] || return 0
+  state=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null) || return 0
+  [ ${#tasks[@]} = 1 ] && [ "${state:0:1}" = Z ]
+}
 
 native_fetch() { local kind; kind=$(kind "$1"); locked "$kind" "${kind}_fetch" "${1%-replica}"; }
 native_start() { locked "$1-$(basename "$RUN")" start_once "$1"; }
@@ -142,11 +150,11 @@ native_wait() { await "$1" 60 "$(kind "$1")_ready" "$1" || exit 1; }
 
 native_stop() {
   native_running "$1" || return 0
-  local signal=TERM
+  local signal=TERM p; p=$(pid "$1")
   case $1 in postgres*) signal=INT ;; esac # fast shutdown
-  kill -s "$signal" "$(pid "$1")"
+  kill -s "$signal" "$p"
   local end=$((SECONDS + 30))
-  until gone "$1"; do
+  until gone "$1" && dead "$p"; do
     [ $SECONDS -lt $end ] || { say "$1: still there 30 s after SIG$signal, so it is killed"; native_kill "$1"; return; }
     sleep 0.05
   done
@@ -155,8 +163,10 @@ native_stop() {
 
 native_kill() {
   native_running "$1" || fail "kill $1: it is not running"
-  kill -s KILL "$(pid "$1")"
+  local p; p=$(pid "$1")
+  kill -s KILL "$p"
   end_all "$1"
+  until dead "$p"; do sleep 0.05; done
 }
 # end_all NAME: the children of a killed postmaster notice and exit by themselves; one that is stuck is helped.
 end_all() {

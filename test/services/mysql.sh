@@ -50,6 +50,8 @@ mysql_start() { # NAME
     "${kind}_initialize" "$1" >"$(log "$1")" 2>&1 9>&- || return 1
     touch "$dir/initialized"
   fi
+  # What a killed server left: it would stop the next one while process 1 has not reaped the killed one.
+  rm -f "$(data "$1")"/socket "$(data "$1")"/socket.lock
   (mysql_server "$1" --port="$(port "$1")" --server-id="$(port "$1")" --init-file="$dir/users.sql") >"$(log "$1")" 2>&1 </dev/null 9>&- &
   echo $! >"$(pid_file "$1")"
   local end=$((SECONDS + 60))
