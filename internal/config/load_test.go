@@ -286,11 +286,17 @@ func TestKubernetesServiceNames(t *testing.T) {
 			t.Errorf("%s: %v", bad, ps)
 		}
 	}
+	for _, bad := range []string{"OUTBOXD_PORT_8080_TCP_ADDR=outboxd", "OUTBOXD_PORT_8080_TCP_PORT=8081", "OUTBOXD_PORT_8080_TCP_PROTO=udp"} {
+		_, _, err := Load(with("OUTBOXD_PORT_8080_TCP=tcp://10.0.0.7:8080", bad))
+		if ps := problems(t, err); len(ps) != 1 {
+			t.Errorf("%s: %v", bad, ps)
+		}
+	}
 }
 
 func TestEmptyIsUnset(t *testing.T) {
 	t.Parallel()
-	c, _, err := Load(with("OUTBOXD_START=", "OUTBOXD_NO_SUCH=", "OUTBOXD_KAFKA_TLS="))
+	c, _, err := Load(with("PATH=/bin", "OUTBOXD_START=", "OUTBOXD_NO_SUCH=", "OUTBOXD_KAFKA_TLS="))
 	if err != nil || c.Start != "auto" {
 		t.Error(err, c.Start)
 	}
@@ -408,7 +414,7 @@ func TestDeriveName(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, db := range []string{long, long + "y", "ж", "дом"} {
-		for _, table := range []string{"ящик", "почта"} {
+		for _, table := range []string{"ящик", "почта", "outbox"} {
 			n := deriveName(db, Table{Name: table})
 			if !validName(n) || seen[n] {
 				t.Errorf("%s %s: %q", db, table, n)
