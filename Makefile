@@ -9,7 +9,7 @@ COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 CTL := test/services/ctl
-SERVICES ?= kafka postgres15 postgres16 postgres17 postgres18
+SERVICES ?= kafka postgres15 postgres16 postgres17 postgres18 mysql mysql-nogtid mysql-nobinlog mariadb1011 mariadb118
 BINARY := $(CURDIR)/bin/outboxd
 
 .PHONY: help build test test-unit test-long test-run demo lint docs docs-check clean
@@ -20,7 +20,7 @@ help: ## this list
 build: ## bin/outboxd, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/outboxd ./cmd/outboxd
 
-test: build ## everything, against real Kafka and Postgres 15-18 (test/services/README.md)
+test: build ## everything, against real Kafka, Postgres, MySQL and MariaDB (test/services/README.md)
 	@$(CTL) with $(SERVICES) -- $(MAKE) test-run
 
 test-long: build ## the same with real durations and full repetition counts

@@ -16,6 +16,9 @@ compose() {
   OUTBOXD_TEST_PORT_KAFKA=$(port kafka) OUTBOXD_TEST_PORT_POSTGRES15=$(port postgres15) \
     OUTBOXD_TEST_PORT_POSTGRES16=$(port postgres16) OUTBOXD_TEST_PORT_POSTGRES17=$(port postgres17) \
     OUTBOXD_TEST_PORT_POSTGRES18=$(port postgres18) OUTBOXD_TEST_PORT_REPLICA=$(port postgres15-replica) \
+    OUTBOXD_TEST_PORT_MYSQL=$(port mysql) OUTBOXD_TEST_PORT_MYSQL_NOGTID=$(port mysql-nogtid) \
+    OUTBOXD_TEST_PORT_MYSQL_NOBINLOG=$(port mysql-nobinlog) OUTBOXD_TEST_PORT_MARIADB1011=$(port mariadb1011) \
+    OUTBOXD_TEST_PORT_MARIADB118=$(port mariadb118) \
     docker compose -p "outboxd-test-$(cksum <<<"$RUN" | cut -d' ' -f1)" -f "$here/compose.yml" "$@"
 }
 
@@ -25,6 +28,8 @@ compose_start() {
   compose up -d --wait "$1" >&2 || { compose logs --tail 20 "$1" >&2; fail "$1: the container did not become healthy"; }
   case $1 in
   postgres*) compose exec -T "$1" psql -XAtq -v ON_ERROR_STOP=1 -h 127.0.0.1 -U postgres -d postgres -f /etc/outboxd/roles.sql >&2 ;;
+  mysql*) compose exec -T "$1" mysql -u root -e 'SOURCE /etc/outboxd/users.sql' >&2 ;;
+  mariadb*) compose exec -T "$1" mariadb -u root -e 'SOURCE /etc/outboxd/users.sql' >&2 ;;
   esac
 }
 compose_wait() { compose up -d --wait "$1" >&2; }

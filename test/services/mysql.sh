@@ -52,7 +52,8 @@ mysql_start() { # NAME
   fi
   # What a killed server left: it would stop the next one while process 1 has not reaped the killed one.
   rm -f "$(data "$1")"/socket "$(data "$1")"/socket.lock
-  (mysql_server "$1" --port="$(port "$1")" --server-id="$(port "$1")" --init-file="$dir/users.sql") >"$(log "$1")" 2>&1 </dev/null 9>&- &
+  # The socket's path is relative to the data folder: an absolute one may be too long.
+  (mysql_server "$1" --bind-address=127.0.0.1 --port="$(port "$1")" --socket=socket --server-id="$(port "$1")" --init-file="$dir/users.sql") >"$(log "$1")" 2>&1 </dev/null 9>&- &
   echo $! >"$(pid_file "$1")"
   local end=$((SECONDS + 60))
   until mysql_ready "$1"; do
