@@ -40,7 +40,8 @@ test-run:
 	test/services/budget bin/test.log; exit $$rc
 
 demo: build ## an order service, Postgres and Kafka on a bare machine, with outboxd killed in mid stream
-	@cd test && OUTBOXD_TEST_BINARY=$(BINARY) go run ./demo
+	@cd test && CGO_ENABLED=0 go build -trimpath -o ../bin/demo ./demo
+	@OUTBOXD_TEST_BINARY=$(BINARY) exec bin/demo
 
 lint: ## gofmt, go vet, golangci-lint, both modules
 	@.ci/lint

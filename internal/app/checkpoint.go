@@ -14,9 +14,6 @@ import (
 	"github.com/outboxd/outboxd/source"
 )
 
-// CodeLeaseHeld is the code of a command that must not act beside a running instance.
-const CodeLeaseHeld = "lease_held"
-
 // errHeld is why a command gave up waiting for the lease.
 var errHeld = errors.New("another instance holds the lease")
 
@@ -77,7 +74,7 @@ func alone(ctx context.Context, db source.Source, do func(context.Context) error
 		giveUp(errHeld)
 	})
 	if err != nil && errors.Is(context.Cause(taking), errHeld) {
-		return fault.Config(CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
+		return fault.Config(fault.CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
 	}
 	if err != nil {
 		return fmt.Errorf("take the lease: %w", err)

@@ -36,7 +36,10 @@ const (
 	CodeForeign              = "foreign"               // another server, or another connector's place
 	CodeDiverged             = "diverged"              // a history that forked before our place
 	CodeCheckpointUnreadable = "checkpoint_unreadable" // the stored checkpoint is damaged
+	CodeSchemaUnknown        = "schema_unknown"        // the log does not name a table's columns, and the table can't tell
 	CodeEventRefused         = "event_refused"         // an event cannot be published
+	CodeStatementLogged      = "statement_logged"      // an insert was logged as text, its rows are not in the log
+	CodeLeaseHeld            = "lease_held"            // a command must not act beside a running instance
 	CodeDrainIncomplete      = "drain_incomplete"      // stopped before everything was acknowledged
 	CodeStartTimeout         = "start_timeout"         // not reached within OUTBOXD_START_TIMEOUT
 	CodeUnexpected           = "unexpected"            // a fault of our own

@@ -89,7 +89,9 @@ func (s *Source) validate(ctx context.Context, conn *pgx.Conn, t TableName) erro
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Validate(table); err != nil {
+	if err := s.cfg.Validate(table); fault.As(err) != nil {
+		return err // it says already what to do
+	} else if err != nil {
 		return fault.Config(fault.CodeTableUnusable, "see the OUTBOXD_COLUMN_… variables", err, "the columns of %s don't fit", t)
 	}
 	return nil

@@ -1,0 +1,59 @@
+package mysql
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/preflight"
+)
+
+// Check tries what a run needs without changing anything or taking the lease;
+// it is safe beside a running instance.
+func (s *Source) Check(ctx context.Context) []preflight.Result {
+	var results []preflight.Result
+	add := func(id, found string, err error) bool {
+		r := preflight.Result{Status: preflight.OK, ID: id, Found: found}
+		if err != nil {
+			r.Status, r.Found = preflight.Fail, err.Error()
+			if f := fault.As(err); f != nil && f.Fix != "" {
+				r.Fix = []string{f.Fix}
+			}
+		}
+		results = append(results, r)
+		return err == nil
+	}
+	q, err := s.connect(ctx)
+	if !add("mysql.reachable", "connected and logged in", err) {
+		return results
+	}
+	defer q.close()
+	if !add("mysql.server", "rows are logged, the tables exist and fit, the account may replicate", s.examine(ctx, q)) {
+		return results
+	}
+	r := preflight.Result{Status: preflight.OK, ID: "mysql.row_metadata", Found: "the log names its columns"}
+	if s.server.metadata != "FULL" {
+		r.Status, r.Found = preflight.Warn, fmt.Sprintf("binlog_row_metadata is %q: after a change of an outbox table, rows written before it can't be read", s.server.metadata)
+		r.Fix = []string{"SET PERSIST binlog_row_metadata = 'FULL' (MariaDB: SET GLOBAL, and the configuration file)"}
+	}
+	results = append(results, r)
+	r = preflight.Result{Status: preflight.OK, ID: "mysql.gtid", Found: "GTIDs are on"}
+	if !s.server.gtids {
+		r.Status, r.Found = preflight.Warn, "gtid_mode is not ON: the place is file and position, which no other server knows after a failover"
+		r.Fix = []string{"turn gtid_mode ON step by step, as the manual tells"}
+	}
+	return append(results, r)
+}
+
+// Statements is the SQL that Setup runs: none, the log is there already.
+func (s *Source) Statements() []string { return nil }
+
+// Setup makes nothing: the binary log needs no preparation.
+func (s *Source) Setup(ctx context.Context) (bool, error) {
+	q, err := s.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer q.close()
+	return false, s.examine(ctx, q)
+}

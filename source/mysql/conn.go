@@ -1,0 +1,220 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/client"
+	"github.com/go-mysql-org/go-mysql/mysql"
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/fault"
+)
+
+// session is a connection for SQL. One goroutine uses it.
+type session struct {
+	*client.Conn
+	source *Source
+}
+
+// connect logs in at the first address that answers.
+func (s *Source) connect(ctx context.Context) (*session, error) {
+	var errs []error
+	for _, addr := range s.endpoint.addrs {
+		conn, err := s.dial(ctx, addr)
+		if err == nil {
+			return &session{conn, s}, nil
+		}
+		errs = append(errs, s.explain(fmt.Errorf("connect to %s: %w", addr, err)))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (s *Source) dial(ctx context.Context, addr string) (*client.Conn, error) {
+	conn, err := s.dialWith(ctx, addr, s.endpoint.tls != nil)
+	if err != nil && s.endpoint.tlsOptional && strings.Contains(err.Error(), "does not support TLS") {
+		// The library has no error value for this; PREFERRED goes on without.
+		return s.dialWith(ctx, addr, false)
+	}
+	return conn, err
+}
+
+func (s *Source) dialWith(ctx context.Context, addr string, secure bool) (*client.Conn, error) {
+	password := s.endpoint.password
+	if s.cfg.Password != nil {
+		given, err := s.cfg.Password()
+		if err != nil {
+			return nil, fmt.Errorf("read the source password: %w", err)
+		}
+		if given != "" {
+			password = given
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var raw net.Conn
+	stop := func() bool { return true }
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		var err error
+		raw, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		if err == nil { // the library's login knows no context
+			stop = context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+		}
+		return raw, err
+	}
+	conn, err := client.ConnectWithDialer(ctx, "", addr, s.endpoint.user, password, "", dial, func(c *client.Conn) error {
+		if secure {
+			t := s.endpoint.tls.Clone()
+			t.ServerName, _, _ = net.SplitHostPort(addr)
+			c.SetTLSConfig(t)
+		}
+		return nil
+	})
+	if !stop() && err == nil {
+		_ = conn.Close()
+		return nil, context.Cause(ctx)
+	}
+	return conn, err
+}
+
+// query runs one statement; it ends with ctx.
+func (q *session) query(ctx context.Context, statement string, args ...any) (*mysql.Result, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = q.SetDeadline(deadline)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = q.SetDeadline(time.Unix(1, 0)) })
+	r, err := q.Execute(statement, args...)
+	if !stop() && err != nil {
+		return nil, context.Cause(ctx)
+	}
+	_ = q.SetDeadline(time.Time{})
+	if err != nil {
+		return nil, q.source.explain(err)
+	}
+	return r, nil
+}
+
+// value gives the first column of the first row; "" when there is none or NULL.
+func (q *session) value(ctx context.Context, statement string, args ...any) (string, error) {
+	r, err := q.query(ctx, statement, args...)
+	if err != nil {
+		return "", err
+	}
+	if r.RowNumber() == 0 {
+		return "", nil
+	}
+	return r.GetString(0, 0)
+}
+
+func (q *session) close() { _ = q.Quit() }
+
+// explain turns the server's refusals into faults; everything else passes and is tried again.
+func (s *Source) explain(err error) error {
+	switch errorCode(err) {
+	case 1045, 1044, 1698: // access denied
+		return fault.Config(fault.CodeAccessDenied, "check OUTBOXD_SOURCE_USER, OUTBOXD_SOURCE_PASSWORD, and that the account may connect from this host (and without TLS, if it does)", err, "the database refuses the login")
+	case 1142, 1143, 1227:
+		return fault.Config(fault.CodeGrantMissing, "grant what the message names to the account outboxd logs in with", err, "a right is missing")
+	case 1049:
+		return fault.Config(fault.CodeConfig, "correct the database name in OUTBOXD_SOURCE_URL", err, "the database does not exist")
+	}
+	return err
+}
+
+// errorCode is the server's error number, or 0.
+func errorCode(err error) uint16 {
+	var my *mysql.MyError
+	if errors.As(err, &my) {
+		return my.Code
+	}
+	return 0
+}
+
+// server is what we need to know of the server we are connected to.
+type server struct {
+	mariadb    bool
+	version    string
+	uuid       string // MySQL only
+	gtids      bool   // GTIDs are on
+	metadata   string // binlog_row_metadata
+	collations map[uint64]*charset
+}
+
+// ask reads the server's settings and refuses one that can't serve.
+func (s *Source) ask(ctx context.Context, q *session) (server, error) {
+	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image")
+	if err != nil {
+		return server{}, fmt.Errorf("ask the server's settings: %w", err)
+	}
+	text := func(i int) string { v, _ := r.GetString(0, i); return v }
+	v := server{version: text(0), mariadb: strings.Contains(text(0), "MariaDB")}
+	if text(1) != "1" {
+		return v, fault.Config(fault.CodeServerSetting, "start the server with --log-bin (managed services: turn automated backups on)", nil, "the binary log is off (log_bin)")
+	}
+	if format := text(2); format != "ROW" {
+		return v, fault.Config(fault.CodeServerSetting, "SET PERSIST binlog_format = 'ROW' (MariaDB: SET GLOBAL and the configuration file), then reconnect the services", nil, "binlog_format is %q, rows are logged only with \"ROW\"", format)
+	}
+	if image := text(3); image != "FULL" {
+		s.log.Warn("binlog_row_image is not FULL: a column an INSERT does not name may be absent from the log", zap.String("binlog_row_image", image))
+	}
+	if v.metadata, err = q.value(ctx, "SELECT @@binlog_row_metadata"); err != nil && errorCode(err) != 1193 {
+		return v, fmt.Errorf("ask the server's settings: %w", err)
+	}
+	if v.mariadb {
+		v.gtids = true
+	} else if err := v.askMySQL(ctx, q); err != nil {
+		return v, err
+	}
+	v.collations, err = v.askCollations(ctx, q)
+	return v, err
+}
+
+func (v *server) askMySQL(ctx context.Context, q *session) error {
+	r, err := q.query(ctx, "SELECT @@server_uuid, @@gtid_mode")
+	if err != nil {
+		return fmt.Errorf("ask the server's identity: %w", err)
+	}
+	v.uuid, _ = r.GetString(0, 0)
+	mode, _ := r.GetString(0, 1)
+	v.gtids = mode == "ON"
+	return nil
+}
+
+// askCollations reads which character set each collation number stands for.
+func (v *server) askCollations(ctx context.Context, q *session) (map[uint64]*charset, error) {
+	r, err := q.query(ctx, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL")
+	if err != nil { // MySQL, and MariaDB before 10.10, have the numbers elsewhere
+		r, err = q.query(ctx, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the collations: %w", err)
+	}
+	sets := map[string]*charset{}
+	m := make(map[uint64]*charset, r.RowNumber())
+	for i := range r.RowNumber() {
+		text, _ := r.GetString(i, 0)
+		name, _ := r.GetString(i, 1)
+		id, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			continue
+		}
+		if sets[name] == nil {
+			sets[name] = charsetNamed(name)
+		}
+		m[id] = sets[name]
+	}
+	return m, nil
+}
+
+// collation never gives nil: an unknown one fails when a value of it is met.
+func (v *server) collation(id uint64) *charset {
+	if c := v.collations[id]; c != nil {
+		return c
+	}
+	return charsetNamed("collation " + strconv.FormatUint(id, 10))
+}

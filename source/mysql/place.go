@@ -1,0 +1,346 @@
+package mysql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// examine checks what the server must offer before anything is made or read.
+// It changes nothing.
+func (s *Source) examine(ctx context.Context, q *session) error {
+	v, err := s.ask(ctx, q)
+	if err != nil {
+		return err
+	}
+	s.server = v
+	for _, t := range s.cfg.Tables {
+		if err := s.examineTable(ctx, q, t); err != nil {
+			return err
+		}
+	}
+	return s.mayReplicate(ctx)
+}
+
+func (s *Source) examineTable(ctx context.Context, q *session, t TableName) error {
+	_, err := q.query(ctx, fmt.Sprintf("SELECT 1 FROM %s LIMIT 0", t))
+	switch code := errorCode(err); {
+	case code == 1146 || code == 1049:
+		return fault.Config(fault.CodeTableMissing, "create the table, or correct OUTBOXD_TABLES", err, "table %s does not exist", t)
+	case code == 1142 || code == 1044:
+		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, account(s.endpoint.user)), err, "the account may not read %s", t)
+	case err != nil:
+		return fmt.Errorf("look at table %s: %w", t, err)
+	}
+	if s.cfg.Validate == nil {
+		return nil
+	}
+	described, err := describe(ctx, q, t)
+	if err != nil {
+		return err
+	}
+	table := &source.Table{Schema: t.Schema, Name: t.Name}
+	for _, d := range described {
+		table.Columns = append(table.Columns, source.Column{Name: d.name, Type: d.columnType, Kind: d.kind()})
+	}
+	if err := s.cfg.Validate(table); fault.As(err) != nil {
+		return err // it says already what to do
+	} else if err != nil {
+		return fault.Config(fault.CodeTableUnusable, "see the OUTBOXD_COLUMN_… variables", err, "the columns of %s don't fit", t)
+	}
+	return nil
+}
+
+func account(user string) string { return "'" + strings.ReplaceAll(user, "'", "''") + "'@…" }
+
+func (d describedColumn) kind() source.Kind {
+	switch d.dataType {
+	case "json":
+		return source.JSON
+	case "tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal", "year":
+		return source.Number
+	case "date", "time", "datetime", "timestamp":
+		return source.Time
+	case "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "bit", "geometry", "vector":
+		return source.Bytes
+	}
+	return source.Text
+}
+
+// describe reads the columns as they are now, in the order of the log.
+func describe(ctx context.Context, q *session, t TableName) ([]describedColumn, error) {
+	r, err := q.query(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS
+		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, t.Schema, t.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
+	}
+	columns := make([]describedColumn, r.RowNumber())
+	for i := range columns {
+		text := func(c int) string { v, _ := r.GetString(i, c); return v }
+		columns[i] = describedColumn{name: text(0), dataType: text(1), columnType: text(2), charset: text(3)}
+	}
+	return columns, nil
+}
+
+// mayReplicate judges the right by its effect: it registers as a replica and leaves.
+func (s *Source) mayReplicate(ctx context.Context) error {
+	q, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	if err := q.register(s.cfg.ServerID, s.endpoint.user); err != nil {
+		return s.missingGrant(err, "REPLICATION SLAVE")
+	}
+	if _, err := s.status(ctx, q); err != nil {
+		return s.missingGrant(err, s.clientGrant())
+	}
+	return nil
+}
+
+func (s *Source) clientGrant() string {
+	if s.server.mariadb {
+		return "BINLOG MONITOR"
+	}
+	return "REPLICATION CLIENT"
+}
+
+func (s *Source) missingGrant(err error, right string) error {
+	if code := errorCode(err); code == 1227 || code == 1045 || code == 1142 {
+		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT %s ON *.* TO %s", right, account(s.endpoint.user)), err, "the account lacks %s", right)
+	}
+	return err
+}
+
+// logEnd is the end of the server's log.
+type logEnd struct {
+	file  string
+	pos   uint64
+	gtids string
+}
+
+func (s *Source) status(ctx context.Context, q *session) (logEnd, error) {
+	r, err := q.query(ctx, "SHOW BINARY LOG STATUS")
+	if errorCode(err) == 1064 { // MariaDB, and MySQL before 8.4
+		r, err = q.query(ctx, "SHOW MASTER STATUS")
+	}
+	if err != nil {
+		return logEnd{}, fmt.Errorf("ask for the log's end: %w", err)
+	}
+	if r.RowNumber() == 0 {
+		return logEnd{}, fmt.Errorf("ask for the log's end: the server tells none")
+	}
+	file, err := r.GetString(0, 0)
+	if err != nil {
+		return logEnd{}, fmt.Errorf("ask for the log's end: %w", err)
+	}
+	pos, err := r.GetUint(0, 1)
+	if err != nil {
+		return logEnd{}, fmt.Errorf("ask for the log's end: %w", err)
+	}
+	variable := "@@global.gtid_executed"
+	if s.server.mariadb {
+		variable = "@@global.gtid_binlog_pos"
+	}
+	gtids, err := q.value(ctx, "SELECT "+variable)
+	if err != nil {
+		return logEnd{}, fmt.Errorf("ask for the server's GTIDs: %w", err)
+	}
+	return logEnd{file: file, pos: pos, gtids: strings.ReplaceAll(gtids, "\n", "")}, nil
+}
+
+// Begin implements source.Source. MySQL keeps nothing for us, so a place that
+// is lost leaves no trace, and resume can never find one.
+func (s *Source) Begin(ctx context.Context, first source.First) (source.Position, error) {
+	if first.Mode == source.StartResume {
+		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now; if not, find out who removed the checkpoint: rows committed since are not published by now", nil,
+			"OUTBOXD_START is resume, but there is no checkpoint")
+	}
+	q, err := s.connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer q.close()
+	if s.server, err = s.ask(ctx, q); err != nil {
+		return "", err
+	}
+	at, err := s.now(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	if first.Mode == source.StartAuto {
+		if err := s.mustBeEmpty(ctx, q); err != nil {
+			return "", err
+		}
+	}
+	return at.position(), nil
+}
+
+// now is the place at the end of the log. GTIDs are read before file and
+// position: the log is written before a commit counts as executed, so the set may lag
+// behind the file, and starting from it repeats at most what is not yet visible.
+func (s *Source) now(ctx context.Context, q *session) (place, error) {
+	p := place{mariadb: s.server.mariadb}
+	switch s.cfg.Place {
+	case PlaceGTID:
+		if !s.server.gtids {
+			return p, fault.Config(fault.CodeServerSetting, "turn gtid_mode ON, or set OUTBOXD_MYSQL_POSITION to file", nil, "OUTBOXD_MYSQL_POSITION is gtid and the server's gtid_mode is not ON")
+		}
+		p.byGTID = true
+	case PlaceFile:
+	default:
+		p.byGTID = s.server.gtids
+	}
+	end, err := s.status(ctx, q)
+	if err != nil {
+		return p, err
+	}
+	p.file, p.pos = end.file, end.pos
+	if !p.mariadb && !p.byGTID {
+		p.uuid = s.server.uuid
+		return p, nil
+	}
+	p.gtids = end.gtids
+	if p.mariadb { // the place's GTIDs are those of the file's place, not of another moment
+		if p.gtids, err = s.gtidsAt(ctx, q, p); err != nil {
+			return p, err
+		}
+	}
+	set, err := p.set()
+	if err != nil {
+		return p, fmt.Errorf("read the server's GTIDs: %w", err)
+	}
+	p.gtids = set.String()
+	return p, nil
+}
+
+// gtidsAt asks MariaDB for its GTIDs at a place in a file.
+func (s *Source) gtidsAt(ctx context.Context, q *session, p place) (string, error) {
+	r, err := q.query(ctx, "SELECT BINLOG_GTID_POS(?, ?)", p.file, strconv.FormatUint(p.pos, 10))
+	if err != nil {
+		return "", fmt.Errorf("ask for the GTIDs at %s:%d: %w", p.file, p.pos, err)
+	}
+	if null, _ := r.IsNull(0, 0); null {
+		return "", errNoSuchPlace
+	}
+	return r.GetString(0, 0)
+}
+
+var errNoSuchPlace = errors.New("the server has no such place in its log")
+
+// mustBeEmpty looks with a locking read: a row that is in the log already and
+// not yet visible holds its lock until it is.
+func (s *Source) mustBeEmpty(ctx context.Context, q *session) error {
+	for _, t := range s.cfg.Tables {
+		r, err := q.query(ctx, fmt.Sprintf("SELECT 1 FROM %s LIMIT 1 LOCK IN SHARE MODE", t))
+		if err != nil {
+			return fmt.Errorf("look for rows in %s (an open transaction may hold this up): %w", t, err)
+		}
+		if r.RowNumber() > 0 {
+			return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=now publishes what is committed from now on and leaves the rows that are there; or empty the table first",
+				nil, "table %s holds rows already, and this is the first start", t)
+		}
+	}
+	return nil
+}
+
+// judge decides whether this server can go on from at, without a gap, before a dump is asked for.
+func (s *Source) judge(ctx context.Context, q *session, at place) error {
+	if at.mariadb != s.server.mariadb {
+		return fault.Position(fault.CodeForeign, otherServer, nil, "the checkpoint is of %s, the server is %s", flavorName(at.mariadb), flavorName(s.server.mariadb))
+	}
+	if at.mariadb {
+		return s.judgeMariaDB(ctx, q, at)
+	}
+	if at.byGTID {
+		return s.judgeGTIDs(ctx, q, at)
+	}
+	if at.uuid != s.server.uuid {
+		return fault.Position(fault.CodeForeign, otherServer, nil,
+			"the checkpoint's file and position belong to server %s, this is %s: either the address now leads to another server, or the name is reused", at.uuid, s.server.uuid)
+	}
+	return s.judgeFile(ctx, q, at)
+}
+
+const (
+	otherServer = "point OUTBOXD_SOURCE_URL at the server this connector has been reading; or, if this is meant to be a new connector, give it another OUTBOXD_NAME and its own checkpoint"
+	anew        = "rows committed since the last saved place may be missing in Kafka: compare first; then run `outboxd checkpoint delete` and start with OUTBOXD_START=now"
+)
+
+func flavorName(mariadb bool) string {
+	if mariadb {
+		return "MariaDB"
+	}
+	return "MySQL"
+}
+
+func (s *Source) judgeGTIDs(ctx context.Context, q *session, at place) error {
+	r, err := q.query(ctx, "SELECT GTID_SUBSET(?, @@global.gtid_executed), GTID_SUBSET(@@global.gtid_purged, ?), @@global.gtid_executed, @@global.gtid_purged", at.gtids, at.gtids)
+	if err != nil {
+		return fmt.Errorf("compare GTIDs: %w", err)
+	}
+	has, _ := r.GetString(0, 0)
+	kept, _ := r.GetString(0, 1)
+	executed, _ := r.GetString(0, 2)
+	purged, _ := r.GetString(0, 3)
+	if has != "1" {
+		return fault.Position(fault.CodeDiverged, otherServer+"; if this server took over from it and lost those transactions, "+anew, nil,
+			"the server (%s) has not executed all transactions up to the checkpoint (%s): it is another server, was reset, or took over and lost some; it has %s", s.server.uuid, at.gtids, oneLine(executed))
+	}
+	if kept != "1" {
+		return fault.Position(fault.CodePositionLost, anew, nil,
+			"the server has purged binary logs that hold transactions behind the checkpoint: it purged %s, the checkpoint is %s", oneLine(purged), at.gtids)
+	}
+	return nil
+}
+
+func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "") }
+
+// judgeFile looks for the file and compares its size. That a place is a border
+// of events is told by the checksum of the first event.
+func (s *Source) judgeFile(ctx context.Context, q *session, at place) error {
+	r, err := q.query(ctx, "SHOW BINARY LOGS")
+	if err != nil {
+		return s.missingGrant(fmt.Errorf("list the binary logs: %w", err), s.clientGrant())
+	}
+	oldest := "none"
+	for i := range r.RowNumber() {
+		name, _ := r.GetString(i, 0)
+		size, _ := r.GetUint(i, 1)
+		if i == 0 {
+			oldest = name
+		}
+		if name != at.file {
+			continue
+		}
+		if size < at.pos {
+			return fault.Position(fault.CodeDiverged, anew, nil, "the checkpoint is at %s:%d, the file ends at %d: the server lost the end of its log or was reset", at.file, at.pos, size)
+		}
+		return nil
+	}
+	return fault.Position(fault.CodePositionLost, anew, nil, "binary log %s is gone (the oldest is %s): it was purged, or the server was reset", at.file, oldest)
+}
+
+// judgeMariaDB has no server uuid to go by: the stored place in the file must
+// still give the stored GTIDs.
+func (s *Source) judgeMariaDB(ctx context.Context, q *session, at place) error {
+	if err := s.judgeFile(ctx, q, at); err != nil {
+		return err
+	}
+	text, err := s.gtidsAt(ctx, q, at)
+	if err != nil && !errors.Is(err, errNoSuchPlace) {
+		return err
+	}
+	found, perr := place{mariadb: true, gtids: oneLine(text)}.set()
+	stored, serr := at.set()
+	if err != nil || perr != nil || serr != nil || !found.Equal(stored) {
+		return fault.Position(fault.CodeForeign, otherServer, nil,
+			"the server has GTIDs %q at %s:%d, the checkpoint %q: either the address now leads to another server, or this one was reset", oneLine(text), at.file, at.pos, at.gtids)
+	}
+	return nil
+}

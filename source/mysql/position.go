@@ -1,0 +1,103 @@
+package mysql
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+
+	"github.com/outboxd/outboxd/source"
+)
+
+// place is what a source.Position of this package says.
+//
+// Its text is "my1?" (MySQL) or "maria1?" (MariaDB) and query-escaped fields in
+// a fixed order; the number is the version, and an unknown one is refused.
+//
+// MySQL has GTIDs with a server's uuid in them, or the uuid beside file and
+// position. MariaDB's GTIDs name no server (unrelated ones share 0-1-n), so
+// file, position and commit time stand beside them.
+type place struct {
+	mariadb bool
+	uuid    string    // MySQL, in file mode: of the server file and pos belong to
+	gtids   string    // canonical text; MySQL in file mode: not set
+	byGTID  bool      // GTIDs are the coordinates; else file and pos
+	file    string    // binary log …
+	pos     uint64    // … and the offset behind the last transaction
+	at      time.Time // MariaDB: commit time of the last transaction, seconds
+}
+
+func (p place) version() string {
+	if p.mariadb {
+		return "maria1"
+	}
+	return "my1"
+}
+
+func (p place) position() source.Position {
+	e := url.QueryEscape
+	mode := "file"
+	if p.byGTID {
+		mode = "gtid"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s?by=%s&file=%s&pos=%d", p.version(), mode, e(p.file), p.pos)
+	if p.uuid != "" {
+		b.WriteString("&uuid=" + e(p.uuid))
+	}
+	if !p.at.IsZero() {
+		b.WriteString("&at=" + strconv.FormatInt(p.at.Unix(), 10))
+	}
+	if p.gtids != "" {
+		b.WriteString("&gtids=" + e(p.gtids))
+	}
+	return source.Position(b.String())
+}
+
+func parsePlace(pos source.Position) (place, error) {
+	version, rest, ok := strings.Cut(string(pos), "?")
+	p := place{mariadb: version == "maria1"}
+	if !ok || version != p.version() {
+		return place{}, fmt.Errorf("parse position: %q is not a MySQL or MariaDB position of a known version", version)
+	}
+	q, err := url.ParseQuery(rest)
+	if err != nil {
+		return place{}, fmt.Errorf("parse position: %w", err)
+	}
+	p.file, p.uuid, p.gtids = q.Get("file"), q.Get("uuid"), q.Get("gtids")
+	if p.pos, err = strconv.ParseUint(q.Get("pos"), 10, 64); err != nil {
+		return place{}, fmt.Errorf("parse position: pos: %w", err)
+	}
+	if at := q.Get("at"); at != "" {
+		seconds, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			return place{}, fmt.Errorf("parse position: at: %w", err)
+		}
+		p.at = time.Unix(seconds, 0).UTC()
+	}
+	switch q.Get("by") {
+	case "gtid":
+		p.byGTID = true
+	case "file":
+	default:
+		return place{}, fmt.Errorf("parse position: by: neither gtid nor file")
+	}
+	if !p.byGTID && (p.file == "" || (!p.mariadb && p.uuid == "")) {
+		return place{}, fmt.Errorf("parse position: a field is missing")
+	}
+	if _, err := p.set(); err != nil {
+		return place{}, fmt.Errorf("parse position: gtids: %w", err)
+	}
+	return p, nil
+}
+
+func (p place) set() (mysql.GTIDSet, error) {
+	flavor := mysql.MySQLFlavor
+	if p.mariadb {
+		flavor = mysql.MariaDBFlavor
+	}
+	return mysql.ParseGTIDSet(flavor, p.gtids)
+}

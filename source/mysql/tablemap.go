@@ -1,0 +1,393 @@
+package mysql
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/outboxd/outboxd/source"
+)
+
+// tableMap is a TABLE_MAP event ("Rows_log_event / Table_map_log_event" in
+// libs/mysql/binlog/event/rows_event.h), with the optional metadata the server was told to write.
+type tableMap struct {
+	id            uint64
+	schema, table string
+	types         []byte
+	meta          []byte
+	signedness    []byte // bit per numeric column, first column first; nil: not told
+	charsets      collations
+	enumCharsets  collations
+	names         []string
+	enums, sets   [][][]byte
+}
+
+// collations are those of the columns with text, in either of the two forms.
+type collations struct {
+	told  bool
+	first uint64         // default
+	other map[int]uint64 // by ordinal among the columns with text
+	all   []uint64       // one each
+}
+
+func (c collations) at(ordinal int) (uint64, bool) {
+	switch {
+	case !c.told:
+		return 0, false
+	case c.all != nil:
+		if ordinal >= len(c.all) {
+			return 0, false
+		}
+		return c.all[ordinal], true
+	}
+	if id, ok := c.other[ordinal]; ok {
+		return id, true
+	}
+	return c.first, true
+}
+
+// tableName reads only what tells one table from another.
+func tableName(b []byte) (id uint64, schema, table []byte, rest cutter, err error) {
+	c := cutter{b: b}
+	id = c.fixed(6)
+	c.skip(2)
+	schema = c.bytes(int(c.fixed(1)))
+	c.skip(1)
+	table = c.bytes(int(c.fixed(1)))
+	c.skip(1)
+	return id, schema, table, c, c.err()
+}
+
+func parseTableMap(b []byte) (*tableMap, error) {
+	id, schema, table, c, err := tableName(b)
+	if err != nil {
+		return nil, err
+	}
+	m := &tableMap{id: id, schema: string(schema), table: string(table)}
+	n := int(c.lenenc())
+	m.types = bytes.Clone(c.bytes(n))
+	m.meta = bytes.Clone(c.bytes(int(c.lenenc())))
+	c.skip((n + 7) / 8) // which may be NULL
+	for len(c.b) > 0 && !c.short {
+		kind := c.fixed(1)
+		field := cutter{b: c.bytes(int(c.lenenc()))}
+		m.optional(byte(kind), &field)
+		if field.short {
+			return nil, errShort
+		}
+	}
+	return m, c.err()
+}
+
+// optional takes one field of the optional metadata; unknown ones are passed over.
+func (m *tableMap) optional(kind byte, f *cutter) {
+	switch kind {
+	case 1:
+		m.signedness = bytes.Clone(f.b)
+	case 2:
+		m.charsets = f.defaultCollations()
+	case 3:
+		m.charsets = f.collationList()
+	case 4:
+		for len(f.b) > 0 && !f.short {
+			m.names = append(m.names, string(f.bytes(int(f.lenenc()))))
+		}
+	case 5:
+		m.sets = f.labelLists()
+	case 6:
+		m.enums = f.labelLists()
+	case 10:
+		m.enumCharsets = f.defaultCollations()
+	case 11:
+		m.enumCharsets = f.collationList()
+	}
+}
+
+func (c *cutter) defaultCollations() collations {
+	l := collations{told: true, first: c.lenenc(), other: map[int]uint64{}}
+	for len(c.b) > 0 && !c.short {
+		i := int(c.lenenc())
+		l.other[i] = c.lenenc()
+	}
+	return l
+}
+
+func (c *cutter) collationList() collations {
+	l := collations{told: true, all: []uint64{}}
+	for len(c.b) > 0 && !c.short {
+		l.all = append(l.all, c.lenenc())
+	}
+	return l
+}
+
+func (c *cutter) labelLists() [][][]byte {
+	var lists [][][]byte
+	for len(c.b) > 0 && !c.short {
+		n := int(c.lenenc())
+		var labels [][]byte
+		for range n {
+			if c.short {
+				break
+			}
+			labels = append(labels, bytes.Clone(c.bytes(int(c.lenenc()))))
+		}
+		lists = append(lists, labels)
+	}
+	return lists
+}
+
+// columns reads types and their metadata; signs, character sets and labels follow.
+func (m *tableMap) columns() ([]column, error) {
+	c := cutter{b: m.meta}
+	columns := make([]column, len(m.types))
+	for i, t := range m.types {
+		col := &columns[i]
+		col.kind = t
+		switch t {
+		case typeFloat, typeDouble, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeJSON, typeGeometry, typeVector,
+			typeTimestamp2, typeDatetime2, typeTime2, typeBlobCompressed:
+			col.meta = int(c.fixed(1))
+		case typeVarchar, typeVarString, typeVarcharCompressed:
+			col.meta = int(c.fixed(2))
+		case typeBit:
+			bits := c.fixed(1)
+			col.meta = int(c.fixed(1))
+			if bits > 0 {
+				col.meta++
+			}
+		case typeNewDecimal:
+			col.meta, col.scale = int(c.fixed(1)), int(c.fixed(1))
+		case typeString, typeEnum, typeSet:
+			col.kind, col.meta = stringType(byte(c.fixed(1)), int(c.fixed(1)))
+		}
+	}
+	return columns, c.err()
+}
+
+// stringType takes the real type and length of CHAR, BINARY, ENUM and SET
+// apart (Field_string::do_save_field_metadata hides two bits of the length in the type).
+func stringType(t byte, length int) (byte, int) {
+	if t&0x30 != 0x30 {
+		return t | 0x30, length | int(t&0x30^0x30)<<4
+	}
+	return t, length
+}
+
+func (c *column) numeric() bool {
+	switch c.kind {
+	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeNewDecimal, typeFloat, typeDouble:
+		return true
+	}
+	return false
+}
+
+func (c *column) textual() bool {
+	switch c.kind {
+	case typeString, typeVarString, typeVarchar, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeBlobCompressed, typeVarcharCompressed:
+		return true
+	}
+	return false
+}
+
+// shape makes the table from the event's own metadata (binlog_row_metadata=FULL).
+func (m *tableMap) shape(collation func(uint64) *charset) (*source.Table, []column, error) {
+	columns, err := m.columns()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(m.names) != len(columns) {
+		return nil, nil, fmt.Errorf("table %s.%s: %d names for %d columns", m.schema, m.table, len(m.names), len(columns))
+	}
+	var numbers, texts, labelled, enums, sets int
+	for i := range columns {
+		c := &columns[i]
+		switch {
+		case c.numeric():
+			c.unsigned = numbers/8 < len(m.signedness) && m.signedness[numbers/8]&(0x80>>(numbers%8)) != 0
+			numbers++
+		case c.textual():
+			id, ok := m.charsets.at(texts)
+			if !ok {
+				return nil, nil, fmt.Errorf("table %s.%s: no character set for column %q", m.schema, m.table, m.names[i])
+			}
+			c.charset = collation(id)
+			texts++
+		case c.kind == typeEnum || c.kind == typeSet:
+			lists, ordinal := m.enums, &enums
+			if c.kind == typeSet {
+				lists, ordinal = m.sets, &sets
+			}
+			id, ok := m.enumCharsets.at(labelled)
+			if !ok || *ordinal >= len(lists) {
+				return nil, nil, fmt.Errorf("table %s.%s: no labels for column %q", m.schema, m.table, m.names[i])
+			}
+			if c.labels, err = texted(collation(id), lists[*ordinal]); err != nil {
+				return nil, nil, err
+			}
+			*ordinal++
+			labelled++
+		}
+	}
+	return m.tableOf(m.names, columns), columns, nil
+}
+
+func texted(c *charset, labels [][]byte) ([]string, error) {
+	out := make([]string, len(labels))
+	for i, l := range labels {
+		b, err := c.append(nil, l)
+		if err != nil {
+			return nil, fmt.Errorf("label %d: %w", i+1, err)
+		}
+		out[i] = string(b)
+	}
+	return out, nil
+}
+
+func (m *tableMap) tableOf(names []string, columns []column) *source.Table {
+	t := &source.Table{Schema: m.schema, Name: m.table}
+	for i := range columns {
+		t.Columns = append(t.Columns, source.Column{Name: names[i], Type: typeName(columns[i].kind), Kind: columns[i].sourceKind()})
+	}
+	return t
+}
+
+func typeName(kind byte) string {
+	if n, ok := typeNames[kind]; ok {
+		return n
+	}
+	return fmt.Sprintf("type %d", kind)
+}
+
+var typeNames = map[byte]string{
+	typeTiny: "tinyint", typeShort: "smallint", typeInt24: "mediumint", typeLong: "int", typeLongLong: "bigint", typeFloat: "float",
+	typeDouble: "double", typeNewDecimal: "decimal", typeYear: "year", typeDate: "date", typeNewDate: "date", typeTime2: "time",
+	typeDatetime2: "datetime", typeTimestamp2: "timestamp", typeBit: "bit", typeEnum: "enum", typeSet: "set", typeJSON: "json",
+	typeString: "char", typeVarchar: "varchar", typeVarString: "varchar", typeBlob: "blob", typeTinyBlob: "blob", typeMediumBlob: "blob",
+	typeLongBlob: "blob", typeGeometry: "geometry", typeVector: "vector",
+}
+
+// describedColumn is a column as information_schema has it, for servers that
+// do not write names into the log (binlog_row_metadata=MINIMAL).
+type describedColumn struct {
+	name, dataType, columnType, charset string
+}
+
+// shapeFrom lays the described columns over the event's types. It refuses
+// wherever both don't agree: a guess would put values under wrong names.
+func (m *tableMap) shapeFrom(described []describedColumn) (*source.Table, []column, error) {
+	columns, err := m.columns()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(described) != len(columns) {
+		return nil, nil, fmt.Errorf("the log has %d columns, the table now has %d", len(columns), len(described))
+	}
+	names := make([]string, len(columns))
+	for i := range columns {
+		c, d := &columns[i], described[i]
+		names[i] = d.name
+		if !fits(c, d.dataType) {
+			return nil, nil, fmt.Errorf("column %d is %s in the log, and %q of type %s now", i+1, typeName(c.kind), d.name, d.dataType)
+		}
+		c.unsigned = strings.Contains(d.columnType, "unsigned")
+		if c.textual() {
+			name := d.charset
+			if name == "" {
+				name = "binary"
+			}
+			c.charset = charsetNamed(name)
+		}
+		if c.kind == typeEnum || c.kind == typeSet {
+			c.labels = labelsOf(d.columnType)
+		}
+	}
+	return m.tableOf(names, columns), columns, nil
+}
+
+// fits reports whether a column the log shows can be of the described type.
+func fits(c *column, dataType string) bool {
+	switch dataType {
+	case "char", "binary":
+		return c.kind == typeString
+	case "uuid", "inet6", "inet4": // MariaDB
+		return c.kind == typeString
+	case "varchar", "varbinary":
+		return c.kind == typeVarchar || c.kind == typeVarString
+	case "tinytext", "text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob":
+		return c.kind == typeBlob || c.kind == typeTinyBlob || c.kind == typeMediumBlob || c.kind == typeLongBlob
+	case "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection":
+		return c.kind == typeGeometry
+	}
+	return typeName(c.kind) == dataType
+}
+
+// labelsOf parses enum('a','b”c') as information_schema prints it, in UTF-8.
+func labelsOf(columnType string) []string {
+	var labels []string
+	var label []byte
+	quoted := false
+	for i := 0; i < len(columnType); i++ {
+		c := columnType[i]
+		switch {
+		case !quoted && c == '\'':
+			quoted, label = true, nil
+		case quoted && c == '\'' && i+1 < len(columnType) && columnType[i+1] == '\'':
+			label = append(label, '\'')
+			i++
+		case quoted && c == '\'':
+			quoted = false
+			labels = append(labels, string(label))
+		case quoted:
+			label = append(label, c)
+		}
+	}
+	return labels
+}
+
+// cutter cuts fields; once something is short, everything after is empty.
+type cutter struct {
+	b     []byte
+	short bool
+}
+
+func (c *cutter) bytes(n int) []byte {
+	if n < 0 || n > len(c.b) {
+		c.b, c.short = nil, true
+		return nil
+	}
+	b := c.b[:n:n]
+	c.b = c.b[n:]
+	return b
+}
+
+func (c *cutter) skip(n int) { c.bytes(n) }
+
+// fixed reads an n-byte little-endian number.
+func (c *cutter) fixed(n int) uint64 {
+	var v uint64
+	for i, x := range c.bytes(n) {
+		v |= uint64(x) << (8 * i)
+	}
+	return v
+}
+
+// lenenc reads a length-encoded integer of the client/server protocol.
+func (c *cutter) lenenc() uint64 {
+	switch first := c.fixed(1); first {
+	case 0xfc:
+		return c.fixed(2)
+	case 0xfd:
+		return c.fixed(3)
+	case 0xfe:
+		return c.fixed(8)
+	default:
+		return first
+	}
+}
+
+func (c *cutter) err() error {
+	if c.short {
+		return errShort
+	}
+	return nil
+}
