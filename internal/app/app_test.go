@@ -67,7 +67,7 @@ func TestDeleteCheckpoint(t *testing.T) {
 
 	db.LoseLease(true) // somebody is active
 	err := deleteCheckpoint(t.Context(), db, c, log)
-	if !fault.Is(err, CodeLeaseHeld) || fault.ExitCode(err) != fault.ExitConfig || !strings.Contains(err.Error(), "another") {
+	if !fault.Is(err, fault.CodeLeaseHeld) || fault.ExitCode(err) != fault.ExitConfig || !strings.Contains(err.Error(), "another") {
 		t.Fatalf("beside an active instance: %v", err)
 	}
 	if place, saved, err := ShowCheckpoint(t.Context(), c); !saved || err != nil || place.Position != "here" {
@@ -166,7 +166,7 @@ func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
 	}
 
 	db.LoseLease(true)
-	if _, err := run(); !fault.Is(err, CodeLeaseHeld) {
+	if _, err := run(); !fault.Is(err, fault.CodeLeaseHeld) {
 		t.Errorf("beside an active instance: %v", err)
 	}
 }
