@@ -15,7 +15,7 @@ debian_fetch() {
   apt-get -c "$apt/apt.conf" -qq -y --download-only install "$@" >"$apt/log" 2>&1 9>&- ||
     { tail -n 5 "$apt/log" >&2; fail "$name: apt-get could not fetch $* from Debian $suite"; }
   mkdir -p "$root"/usr/{bin,sbin,lib,lib64}
-  for deb in bin sbin lib lib64; do ln -s "usr/$deb" "$root/$deb"; done
+  ln -s usr/bin usr/sbin usr/lib usr/lib64 "$root/"
   for deb in "$apt"/archives/*.deb; do
     dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$root" --keep-directory-symlink --no-same-owner --no-same-permissions \
       --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' --exclude='./usr/share/locale/*'
