@@ -48,10 +48,10 @@ func TestStopUnderLoadRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "postgres16", harness.Plain).withTopics()
 	p := s.active()
-	l := s.committing(1000)
-	for range harness.Times(5, 50) {
+	l := s.committing(0) // as fast as it goes, so that something is in flight at each stop
+	for range harness.Times(8, 50) {
 		records, _ := s.tail.Counts()
-		s.tail.WaitRecords(t, records+100)
+		s.tail.WaitRecords(t, records+500)
 		p.Stop(t)
 		p = s.active()
 	}

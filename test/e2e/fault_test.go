@@ -3,10 +3,12 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/outboxd/outboxd/test/checker"
+	"github.com/outboxd/outboxd/test/faultproxy"
 	"github.com/outboxd/outboxd/test/harness"
 )
 
@@ -147,4 +149,59 @@ func brokerFault(t *testing.T, action string) {
 	}
 	report.Inversions = checker.Finding{}
 	checker.Require(t, report, report.Records)
+}
+
+// proxied puts a proxy between the connector and its database.
+func (s *scene) proxied() *faultproxy.Proxy {
+	s.t.Helper()
+	addr := s.db.(interface{ Addr() string }).Addr()
+	proxy, err := faultproxy.New(addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(proxy.Close)
+	s.env["OUTBOXD_SOURCE_URL"] = strings.Replace(s.env["OUTBOXD_SOURCE_URL"], addr, proxy.Addr(), 1)
+	return proxy
+}
+
+// The network to the database breaks, in mid-message too: nothing is lost or repeated.
+func TestDatabaseConnectionCut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres16", harness.Debezium).withTopics()
+	proxy := s.proxied()
+	p := s.active()
+	l := s.committing(1000)
+	for i := range harness.Times(6, 30) {
+		records, _ := s.tail.Counts()
+		s.tail.WaitRecords(t, records+100)
+		if i%2 == 0 {
+			proxy.Cut()
+		} else {
+			proxy.CutAfter(faultproxy.ToClient, int64(1000+777*i))
+		}
+	}
+	records, _ := s.tail.Counts()
+	s.tail.WaitRecords(t, records+100)
+	s.end(l)
+	s.finish(p, "connection cut", 0)
+}
+
+// The database goes silent without closing a connection: the connector
+// notices, is not ready, and goes on when it is back.
+func TestDatabaseSilent(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, "postgres15", harness.Plain).withTopics()
+	proxy := s.proxied()
+	p := s.active()
+	l := s.committing(200)
+	s.tail.WaitRecords(t, 100)
+	proxy.Stall(faultproxy.Both)
+	p.WaitCode(t, "/readyz", 503)
+	p.WaitCode(t, "/livez", 200)
+	proxy.Heal()
+	p.WaitActive(t)
+	records, _ := s.tail.Counts()
+	s.tail.WaitRecords(t, records+100)
+	s.end(l)
+	s.finish(p, "database silent", 0)
 }
