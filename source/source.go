@@ -103,7 +103,7 @@ type Row struct {
 // Tx is the transaction a row came with. ID + Row.Index is the exact place of a row.
 type Tx struct {
 	CommitAt time.Time
-	ID       string // Postgres: commit end LSN
+	ID       string // Postgres: LSN of the commit record; MySQL, MariaDB: GTID, or file:offset
 }
 
 // Table is one version of a table's shape.

@@ -153,7 +153,7 @@ func (p *process) logger(level, format string) *zap.Logger {
 
 // last writes the last log line of a non-zero exit: what was found and what to do.
 func (p *process) last(err error) {
-	code, fix, found := fault.CodeUnexpected, "If it stays, report it with the log lines above.", err.Error()
+	code, fix, found := fault.CodeUnexpected, "Often a server that was not reached: check its address and that it runs, then try again. If it stays, report it with the log lines above.", err.Error()
 	if f := fault.As(err); f != nil {
 		code, fix = f.Code, f.Fix
 		found = strings.TrimPrefix(f.Error(), f.Code+": ")

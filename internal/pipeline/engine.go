@@ -72,6 +72,7 @@ var errStop = errors.New("stop asked for")
 // is nil, or a fault with CodeDrainIncomplete. Cancelling ctx cuts the drain.
 func (e *Engine) Run(ctx context.Context, stop <-chan struct{}) error {
 	e.began = time.Now()
+	e.update(func(s *Status) { s.CaughtUpAt = e.began })
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {

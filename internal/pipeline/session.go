@@ -129,7 +129,9 @@ func (r *run) take(read, publish context.Context, judge sink.Judge, batch source
 	if judge != nil {
 		for i := range messages {
 			if refusal := judge.Judge(&messages[i]); refusal != nil {
-				messages, refused = messages[:i], fmt.Errorf("event %q of %s: %w", messages[i].ID, messages[i].Table, refusal)
+				row := batch.Rows[i]
+				refused = fmt.Errorf("event %q of %s, row %d of transaction %s: %w", messages[i].ID, messages[i].Table, row.Index, row.Tx.ID, refusal)
+				messages = messages[:i]
 				break
 			}
 		}
@@ -142,7 +144,7 @@ func (r *run) take(read, publish context.Context, judge sink.Judge, batch source
 		t.bytes += int64(messages[i].Size())
 	}
 	if len(messages) > 0 {
-		t.oldest = batch.Rows[0].Tx.CommitAt
+		t.oldest, t.newest = batch.Rows[0].Tx.CommitAt, batch.Rows[len(messages)-1].Tx.CommitAt
 	}
 	if t.rows > 0 || t.pos != "" {
 		if err := r.tracker.add(read, t); err != nil {
@@ -152,6 +154,9 @@ func (r *run) take(read, publish context.Context, judge sink.Judge, batch source
 	r.update(func(s *Status) {
 		s.LastRead = time.Now()
 		s.EventsRead += uint64(len(messages))
+		if s.CaughtUp && !batch.CaughtUp {
+			s.CaughtUpAt = s.LastRead
+		}
 		s.CaughtUp = batch.CaughtUp
 		if batch.Position != "" {
 			s.Read = batch.Position

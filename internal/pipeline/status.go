@@ -38,7 +38,8 @@ type Status struct {
 	LastRead      time.Time // last batch from the source, with or without rows
 	LastDelivered time.Time // last acknowledgement from the sink
 	LastSaved     time.Time // last save
-	CaughtUpAt    time.Time // last moment everything known was delivered
+	CaughtUpAt    time.Time // last moment known that everything was delivered; at first: the last save, or the start of the process
+	SettledCommit time.Time // commit time of the last event of the settled prefix
 	CaughtUp      bool      // still so, with the stream open
 	SaveErr       error     // the last save failed with this; nil when saves work
 
@@ -56,10 +57,17 @@ func (s Status) Lag(now time.Time) time.Duration {
 		return 0
 	case !s.OldestCommit.IsZero():
 		return max(0, now.Sub(s.OldestCommit))
-	case !s.CaughtUpAt.IsZero():
-		return max(0, now.Sub(s.CaughtUpAt))
 	}
-	return 0
+	// Nothing is in flight and the log's end is not known: all that was
+	// committed up to these moments is delivered.
+	through := s.CaughtUpAt
+	if s.SettledCommit.After(through) {
+		through = s.SettledCommit
+	}
+	if through.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(through))
 }
 
 // Hooks are called by the engine as things happen; each may be nil. They must

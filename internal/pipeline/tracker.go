@@ -15,6 +15,7 @@ type ticket struct {
 	rows     int
 	bytes    int64
 	oldest   time.Time      // commit time of the first row
+	newest   time.Time      // commit time of the last row
 	messages []sink.Message // kept until settled, for counting
 	urgent   bool
 	settled  bool
@@ -34,11 +35,12 @@ type tracker struct {
 	unsettle int   // tickets not yet settled
 	pos      source.Position
 	saved    source.Position
-	covered  int   // rows settled up to pos and not saved
-	beyond   int   // rows settled behind pos, inside a transaction that goes on
-	urgent   bool  // the server waits for pos
-	err      error // first failure; nothing settles the prefix past it
-	failed   int   // tickets that failed
+	covered  int       // rows settled up to pos and not saved
+	beyond   int       // rows settled behind pos, inside a transaction that goes on
+	urgent   bool      // the server waits for pos
+	newest   time.Time // commit time of the last row of the prefix
+	err      error     // first failure; nothing settles the prefix past it
+	failed   int       // tickets that failed
 
 	room    chan struct{} // size 1: something left or was saved
 	changed chan struct{} // size 1: the prefix, the failure, or the number of open tickets changed
@@ -130,6 +132,9 @@ func (k *tracker) pop() {
 		k.queue, k.head = append(k.queue[:0], k.queue[k.head:]...), 0
 	}
 	k.beyond += t.rows
+	if t.rows > 0 {
+		k.newest = t.newest
+	}
 	if t.pos != "" { // I3: only commit boundaries move the place
 		k.pos = t.pos
 		k.covered += k.beyond
@@ -174,6 +179,7 @@ func (k *tracker) fill(s *Status) {
 	s.Settled = k.pos
 	s.InFlightEvents, s.InFlightBytes = k.rows, k.bytes
 	s.UnsavedEvents = k.covered + k.beyond
+	s.SettledCommit = k.newest
 	for _, t := range k.queue[k.head:] {
 		if !t.settled && t.rows > 0 {
 			s.OldestCommit = t.oldest

@@ -47,7 +47,7 @@ func (s *Source) checkPublication(ctx context.Context, conn *pgx.Conn) (string, 
 	case err != nil:
 		return "", err
 	case p == nil && s.cfg.AutoSetup:
-		return fmt.Sprintf("%q is absent; run will create it", s.cfg.Publication), nil
+		return fmt.Sprintf("%q is absent; run will create it", s.cfg.Publication), s.mayPublish(ctx, conn)
 	case p == nil:
 		return "", s.setupNeeded("publication", s.cfg.Publication, s.publicationSQL(s.tables))
 	case s.lacks(p) != "":
@@ -55,6 +55,23 @@ func (s *Source) checkPublication(ctx context.Context, conn *pgx.Conn) (string, 
 			"publication %q carries no %s", s.cfg.Publication, s.lacks(p))
 	}
 	return fmt.Sprintf("%q carries the outbox tables", s.cfg.Publication), nil
+}
+
+// mayPublish judges the rights that CREATE PUBLICATION needs.
+func (s *Source) mayPublish(ctx context.Context, conn *pgx.Conn) error {
+	for _, t := range s.tables {
+		var ok bool
+		err := conn.QueryRow(ctx, `SELECT has_database_privilege(current_database(), 'CREATE') AND pg_has_role(c.relowner, 'USAGE')
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, t.Schema, t.Name).Scan(&ok)
+		if err != nil {
+			return s.explain(fmt.Errorf("look at the rights on %s: %w", t, err))
+		}
+		if !ok {
+			return fault.Config(fault.CodeGrantMissing, "as the owner of the tables, with CREATE on the database: "+s.publicationSQL(s.tables), nil,
+				"role %q may not create publication %q: it must own %s and have CREATE on the database", conn.Config().User, s.cfg.Publication, t)
+		}
+	}
+	return nil
 }
 
 func (s *Source) checkSlot(ctx context.Context, conn *pgx.Conn) (string, error) {

@@ -99,7 +99,8 @@ func (s *Source) judgeSlot(ctx context.Context, conn *pgx.Conn, at place) error 
 	case s.ours(st, at.database) != nil:
 		return s.ours(st, at.database)
 	case st.confirmed > at.lsn:
-		return fault.Position(fault.CodePositionLost, s.anew(), nil,
+		return fault.Position(fault.CodePositionLost,
+			"the rows between are missing in Kafka unless another outboxd published them: compare first; then run `outboxd checkpoint delete` and start: it goes on from the slot's place", nil,
 			"slot %q was moved to %s by somebody else, past our checkpoint at %s: the rows between are gone from it", s.cfg.Slot, st.confirmed, at.lsn)
 	}
 	var end string
@@ -146,7 +147,9 @@ func (s *Source) judgePublication(ctx context.Context, conn *pgx.Conn, at place)
 		return fault.Position(fault.CodePublicationLost, s.anew(), nil,
 			"publication %q was dropped and made anew since the checkpoint: rows committed without it are not in the stream", s.cfg.Publication)
 	case s.lacks(p) != "":
-		return fault.Position(fault.CodePublicationLost, s.anew(), nil, "publication %q carries no %s any more", s.cfg.Publication, s.lacks(p))
+		return fault.Position(fault.CodePublicationLost,
+			fmt.Sprintf("mend the publication (ALTER PUBLICATION %s ADD TABLE …, or SET (publish = 'insert')) and start again; rows committed while it lacked them are not in the stream", quote(s.cfg.Publication)), nil,
+			"publication %q carries no %s", s.cfg.Publication, s.lacks(p))
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (s *Source) examine(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return s.explain(fmt.Errorf("ask the server's settings: %w", err))
 	}
-	if version < 140000 {
+	if version < 150000 {
 		return fault.Config(fault.CodeServerSetting, "use PostgreSQL 15 or newer", nil, "the server is PostgreSQL %d", version/10000)
 	}
 	if standby {

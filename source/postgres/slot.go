@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -139,7 +140,7 @@ func (s *Source) createPublication(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if _, err := conn.Exec(ctx, statement); err != nil {
 		if hasCode(err, "42501") {
-			return fault.Config(fault.CodeGrantMissing, "as the owner of the tables: "+statement, err,
+			return fault.Config(fault.CodeGrantMissing, "as the owner of the tables, with CREATE on the database: "+statement, err,
 				"role %q may not create publication %q", conn.Config().User, s.cfg.Publication)
 		}
 		return s.explain(fmt.Errorf("create publication %q: %w", s.cfg.Publication, err))
@@ -218,7 +219,7 @@ func (s *Source) adoptSlot(ctx context.Context, conn *pgx.Conn, st *slotState, f
 
 func (s *Source) slotLost(st *slotState) error {
 	return fault.Position(fault.CodePositionLost, s.anew(), nil,
-		"the log that slot %q needs is gone (wal_status %q): max_slot_wal_keep_size was exceeded", s.cfg.Slot, st.why)
+		"the log that slot %q needs is gone (wal_status %q): max_slot_wal_keep_size or idle_replication_slot_timeout was exceeded", s.cfg.Slot, st.why)
 }
 
 // anew tells how to begin again when a place is lost. The gap is the operator's to judge.
@@ -241,6 +242,10 @@ func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgC
 	if !s.cfg.AutoSetup {
 		return 0, s.setupNeeded("slot", s.cfg.Slot, s.slotSQL())
 	}
+	slow := time.AfterFunc(10*time.Second, func() {
+		s.log.Warn("the slot is not there yet: the server waits for every transaction that was open before to end (see pg_stat_activity, xact_start)", zap.String("slot", s.cfg.Slot))
+	})
+	defer slow.Stop()
 	r, err := pglogrepl.CreateReplicationSlot(ctx, rep, quote(s.cfg.Slot), "pgoutput", pglogrepl.CreateReplicationSlotOptions{SnapshotAction: "EXPORT_SNAPSHOT"})
 	if err != nil {
 		if hasCode(err, "53400") {

@@ -79,6 +79,7 @@ func TestContract(t *testing.T) {
 		sourcetest.Run(t, func(t *testing.T) sourcetest.Subject {
 			d := newDatabase(t, server)
 			return sourcetest.Subject{
+				KeepsPlace: true,
 				New:      func(t *testing.T) source.Source { return newSource(t, d.config()) },
 				Commit:   func(t *testing.T, ids ...string) { d.write(t, true, ids...) },
 				Rollback: func(t *testing.T, ids ...string) { d.write(t, false, ids...) },
