@@ -80,9 +80,9 @@ func TestContract(t *testing.T) {
 			d := newDatabase(t, server)
 			return sourcetest.Subject{
 				KeepsPlace: true,
-				New:      func(t *testing.T) source.Source { return newSource(t, d.config()) },
-				Commit:   func(t *testing.T, ids ...string) { d.write(t, true, ids...) },
-				Rollback: func(t *testing.T, ids ...string) { d.write(t, false, ids...) },
+				New:        func(t *testing.T) source.Source { return newSource(t, d.config()) },
+				Commit:     func(t *testing.T, ids ...string) { d.write(t, true, ids...) },
+				Rollback:   func(t *testing.T, ids ...string) { d.write(t, false, ids...) },
 			}
 		})
 	})
