@@ -29,6 +29,7 @@ type Report struct {
 	LastDelivered time.Time // last acknowledgement from the sink
 	LastSaved     time.Time // last save
 	SaveErr       error     // the last save failed with this; nil when saves work
+	WindowFull    bool      // as much is unsaved as may be: reading stops
 
 	EventsRead, EventsDelivered, Sessions uint64
 }
@@ -104,7 +105,7 @@ func (l Limits) blocked(r Report, now time.Time) string {
 		return d.Round(time.Second), d > limit
 	}
 	if r.SaveErr != nil && r.UnsavedEvents > 0 {
-		if d, over := quiet(l.Save, r.LastSaved); over {
+		if d, over := quiet(l.Save, r.LastSaved); over || r.WindowFull {
 			return fmt.Sprintf("no checkpoint saved for %s, %d events unsaved: %v", d, r.UnsavedEvents, r.SaveErr)
 		}
 	}

@@ -48,6 +48,7 @@ func TestReady(t *testing.T) {
 
 		{"saves fail, not for long", Report{State: active, Since: ago(hour), LastHeard: now, SaveErr: errors.New("disk full"), UnsavedEvents: 3, LastSaved: ago(9 * time.Second)}, true, "active", ""},
 		{"saves fail", Report{State: active, Since: ago(hour), LastHeard: now, SaveErr: errors.New("disk full"), UnsavedEvents: 3, LastSaved: ago(11 * time.Second)}, false, "active", "11s, 3 events unsaved: disk full"},
+		{"saves fail and the window is full", Report{State: active, Since: ago(hour), LastHeard: now, SaveErr: errors.New("disk full"), UnsavedEvents: 3, WindowFull: true, LastSaved: ago(time.Second)}, false, "active", "1s, 3 events unsaved: disk full"},
 		{"saves fail, nothing to save", Report{State: active, Since: ago(hour), LastHeard: now, SaveErr: errors.New("disk full"), LastSaved: ago(hour)}, true, "active", ""},
 	}
 	for _, tt := range tests {

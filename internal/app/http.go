@@ -44,7 +44,7 @@ func report(name, version string, s pipeline.Status, now time.Time) admin.Report
 		Read: string(s.Read), Settled: string(s.Settled), Saved: string(s.Saved),
 		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes, UnsavedEvents: s.UnsavedEvents,
 		OldestCommit: s.OldestCommit, Lag: s.Lag(now), CaughtUp: s.CaughtUp,
-		LastHeard: s.LastRead, LastRead: s.LastRead, LastDelivered: s.LastDelivered, LastSaved: s.LastSaved, SaveErr: s.SaveErr,
+		LastHeard: s.LastRead, LastRead: s.LastRead, LastDelivered: s.LastDelivered, LastSaved: s.LastSaved, SaveErr: s.SaveErr, WindowFull: s.WindowFull,
 		EventsRead: s.EventsRead, EventsDelivered: s.EventsDelivered, Sessions: s.Sessions,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
 )
 
 // backward is goroutine B of a session: it waits for acknowledgements, saves
@@ -92,6 +93,9 @@ func (b *backward) sinkFailed(p progress) bool {
 // loseLease stops sending. Answers to what is on the wire still count (I9).
 func (b *backward) loseLease() {
 	b.fail(inPart("lease", errLeaseLost))
+	if h, ok := b.sink.(sink.Halter); ok {
+		h.Halt()
+	}
 	if b.cut == nil {
 		b.cut = time.After(wireGrace)
 	}

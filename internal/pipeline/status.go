@@ -42,6 +42,7 @@ type Status struct {
 	SettledCommit time.Time // commit time of the last event of the settled prefix
 	CaughtUp      bool      // still so, with the stream open
 	SaveErr       error     // the last save failed with this; nil when saves work
+	WindowFull    bool      // as much is delivered and unsaved as may be: reading stops
 
 	EventsRead      uint64
 	EventsDelivered uint64

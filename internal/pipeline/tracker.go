@@ -180,6 +180,7 @@ func (k *tracker) fill(s *Status) {
 	s.InFlightEvents, s.InFlightBytes = k.rows, k.bytes
 	s.UnsavedEvents = k.covered + k.beyond
 	s.SettledCommit = k.newest
+	s.WindowFull = k.covered >= k.limit.unsaved
 	for _, t := range k.queue[k.head:] {
 		if !t.settled && t.rows > 0 {
 			s.OldestCommit = t.oldest
