@@ -8,16 +8,15 @@ import (
 )
 
 // The server prints floating-point numbers with my_gcvt (strings/dtoa.cc): the
-// shortest digits that give the same number back (a FLOAT: at most six), in the plain form
-// or with an exponent, whichever shows more of them in the width that the place allows.
+// shortest digits that give the same number back (a FLOAT: at most six), in the plain form while
+// the point stands near them and the width allows, else with an exponent. All widths hold that.
 const (
 	floatDigits = 6  // FLT_DIG
 	plainPoint  = 15 // MAX_DECPT_FOR_F_FORMAT: how far the point may stand from the first digit in the plain form
 
-	floatWidth  = 12  // MySQL's CAST of a FLOAT (MAX_FLOAT_STR_LENGTH)
-	doubleWidth = 24  // MySQL's CAST of a DOUBLE (MAX_DOUBLE_STR_LENGTH)
-	jsonWidth   = 22  // a number inside JSON (MY_GCVT_MAX_FIELD_WIDTH), short of digits for some
-	wideWidth   = 330 // MariaDB, everywhere (FLOATING_POINT_BUFFER)
+	floatWidth  = 12 // MySQL's CAST of a FLOAT (MAX_FLOAT_STR_LENGTH)
+	doubleWidth = 24 // MySQL's CAST of a DOUBLE (MAX_DOUBLE_STR_LENGTH)
+	wideWidth   = 34 // room for any plain form: JSON (MY_GCVT_MAX_FIELD_WIDTH), and all of MariaDB
 )
 
 // floatingWidth is how many characters a server gives a FLOAT's or DOUBLE's text.
@@ -54,9 +53,6 @@ func appendFloating(dst []byte, f float64, most, width int) []byte {
 	digits, point := significant(buf[:0], f, most)
 	if plain(len(digits), point, width) {
 		return appendPlain(dst, digits, point)
-	}
-	if room := exponentRoom(len(digits), point, width); room < len(digits) {
-		digits, point = significant(buf[:0], f, room)
 	}
 	dst = append(dst, digits[0])
 	if len(digits) > 1 {
@@ -97,8 +93,7 @@ func exponent(text []byte) int {
 	return n
 }
 
-// plain is my_gcvt's choice of the form without an exponent. In a width that is
-// smaller than that form, the digits that these widths have to show are better shown with one.
+// plain is my_gcvt's choice of the form without an exponent.
 func plain(digits, point, width int) bool {
 	return plainLength(digits, point) <= width && point > -plainPoint && (point <= plainPoint || digits > point)
 }
@@ -111,24 +106,6 @@ func plainLength(digits, point int) int {
 		return digits + 1
 	}
 	return point
-}
-
-// exponentRoom is how many digits fit beside point, e, sign and exponent.
-func exponentRoom(digits, point, width int) int {
-	width -= 2 // e and the exponent's first digit
-	if point >= 11 || point <= -9 {
-		width--
-	}
-	if point >= 101 || point <= -99 {
-		width--
-	}
-	if point <= 0 {
-		width--
-	}
-	if digits > 1 {
-		width--
-	}
-	return width
 }
 
 func appendPlain(dst, digits []byte, point int) []byte {

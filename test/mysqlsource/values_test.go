@@ -243,7 +243,13 @@ func check(t *testing.T, what string, v source.Value, printed *string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.State != source.Present || string(v.Data) != string(want) {
-		t.Errorf("%.60s: %.80q (%d), the server prints %.80q", what, v.Data, v.State, want)
+	if v.State == source.Present && string(v.Data) == string(want) {
+		return
 	}
+	at := 0
+	for at < len(v.Data) && at < len(want) && v.Data[at] == want[at] {
+		at++
+	}
+	from := max(0, at-20)
+	t.Errorf("%.60s: (%d) …%.60q of %d bytes, the server prints …%.60q of %d", what, v.State, v.Data[from:], len(v.Data), want[from:], len(want))
 }
