@@ -31,17 +31,15 @@ func prepare(msgs []sink.Message, b *batch) []record {
 		r.batch, r.msg = b, m
 		r.Metadata = r
 		r.Topic, r.Timestamp = m.Topic, m.Timestamp
-		if m.Key != nil { // without an encoder the key is null
+		r.Value = (*encoder)(&m.Value) // nil is written as null, here and in headers
+		if m.Key != nil {              // without an encoder the record is spread
 			r.Key = (*encoder)(&m.Key)
-		}
-		if m.Value != nil {
-			r.Value = (*encoder)(&m.Value)
 		}
 		n := len(m.Headers)
 		r.Headers, headers = headers[:n:n], headers[n:]
 		for j := range m.Headers {
 			h := &r.Headers[j]
-			h.Value = m.Headers[j].Value // nil is written as null
+			h.Value = m.Headers[j].Value
 			if j < len(before) && string(before[j].Key) == m.Headers[j].Name {
 				h.Key = before[j].Key
 			} else {
@@ -94,7 +92,6 @@ func (s *Sink) collect() {
 			convict(true)
 		}
 	}
-	convict(true)
 }
 
 func (s *Sink) acknowledge(b *batch) {

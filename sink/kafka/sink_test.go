@@ -338,7 +338,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Until the verdict the reason isn't known, but nothing more may be fed.
+// Until the verdict the reason isn't known, but nothing more may be fed, even
+// where the producer would take it.
 func TestNothingIsFedBeforeTheVerdict(t *testing.T) {
 	t.Parallel()
 	b, r := newBench(t), newResults()
@@ -346,21 +347,67 @@ func TestNothingIsFedBeforeTheVerdict(t *testing.T) {
 	one := b.feed(t, r, "one", "1", "2")
 	b.refuse(one[0], sarama.ErrMessageSizeTooLarge)
 	<-b.stop
+	b.producer.input = make(chan *sarama.ProducerMessage, 100)
 	returned := make(chan struct{})
 	go func() {
-		b.Publish(t.Context(), batchOf("3"), r.done("two"))
+		b.Publish(t.Context(), batchOf(slices.Repeat([]string{"3"}, 100)...), r.done("two"))
 		close(returned)
 	}()
 	select {
-	case <-b.producer.input:
-		t.Fatal("fed a record after the first error")
 	case <-returned:
 		t.Fatal("answered before the verdict")
 	case b.producer.errs <- &sarama.ProducerError{Msg: one[1], Err: sarama.ErrMessageSizeTooLarge}:
 	}
 	<-returned
+	if n := len(b.producer.input); n > 0 {
+		t.Fatalf("fed %d records after the first error", n)
+	}
 	if err := r.of(t, "two"); !strings.Contains(err.Error(), "batch of several records") {
 		t.Fatalf("done(%v)", err)
+	}
+}
+
+// Both ways are open, and the choice must not be a matter of luck.
+func TestFeedPrefersToStop(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.producer.input = make(chan *sarama.ProducerMessage, 100)
+	b.fail(sarama.ErrOutOfBrokers)
+	for range 100 {
+		if err := b.Sink.feed(t.Context(), &sarama.ProducerMessage{}); !errors.Is(err, sarama.ErrOutOfBrokers) {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	header := func(name, value string) sink.Header { return sink.Header{Name: name, Value: []byte(value)} }
+	at := time.UnixMilli(1764500000123)
+	b := &batch{}
+	msgs := []sink.Message{
+		{Topic: "a", Key: []byte("k"), Value: []byte("v"), Timestamp: at, Headers: []sink.Header{header("id", "1"), header("type", "x")}},
+		{Topic: "b", Value: nil, Headers: []sink.Header{header("type", "y"), {Name: "none"}}},
+		{Topic: "b", Key: []byte{}, Value: []byte{}, Headers: []sink.Header{header("type", "z"), header("none", ""), header("", "")}},
+	}
+	records := prepare(msgs, b)
+	for i := range msgs {
+		r, m := &records[i], &msgs[i]
+		if r.Metadata != any(r) || r.batch != b || r.msg != m || r.Topic != m.Topic || !r.Timestamp.Equal(m.Timestamp) {
+			t.Errorf("record %d: %+v", i, r)
+		}
+		if (r.Key == nil) != (m.Key == nil) { // the partitioner looks at this
+			t.Errorf("record %d: key %v of %v", i, r.Key, m.Key)
+		}
+		if v, _ := r.Value.Encode(); string(v) != string(m.Value) || (v == nil) != (m.Value == nil) {
+			t.Errorf("record %d: value %v of %v", i, v, m.Value)
+		}
+		for j, h := range m.Headers {
+			got := r.Headers[j]
+			if string(got.Key) != h.Name || got.Key == nil || string(got.Value) != string(h.Value) || (got.Value == nil) != (h.Value == nil) {
+				t.Errorf("record %d: header %q=%v of %+v", i, got.Key, got.Value, h)
+			}
+		}
 	}
 }
 
