@@ -21,13 +21,18 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/sink"
 )
 
-var errClosed = errors.New("sink is closed")
+var (
+	errClosed = errors.New("sink is closed")
+	errHalted = errors.New("sink is halted")
+)
 
-// Sink is a sink.Sink and a sink.Judge. Publish, Judge and Close are called by one
-// goroutine; done is called from a goroutine of the sink, or from Publish.
+// Sink is a sink.Sink, a sink.Judge and a sink.Halter. Publish, Judge and Close
+// are called by one goroutine, Halt by any; done is called from a goroutine of
+// the sink, or from Publish.
 type Sink struct {
 	cfg      Config
 	log      *zap.Logger
@@ -40,6 +45,7 @@ type Sink struct {
 	ended    chan struct{} // nothing of the sink is left
 	closed   bool
 	verdict  time.Duration // see collect
+	hush     func()        // the producer's connections send no more
 
 	halted sync.Once
 	stop   chan struct{} // closed when nothing more may be fed
@@ -70,13 +76,14 @@ type record struct {
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	cfg = cfg.withDefaults()
 	life, cut := context.WithCancel(context.Background())
+	quiet := make(chan struct{})
 	release := context.AfterFunc(ctx, cut) // until the sink is open, ctx ends its connections
-	s, err := open(life, cfg, log)
+	s, err := open(life, quiet, cfg, log)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("open kafka sink: %w", err)
 	}
-	s.cut = cut
+	s.cut, s.hush = cut, sync.OnceFunc(func() { close(quiet) })
 	go s.collect()
 	if !release() {
 		_ = s.Close(ctx)
@@ -85,11 +92,12 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	return s, nil
 }
 
-func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
+func open(life context.Context, quiet <-chan struct{}, cfg Config, log *zap.Logger) (*Sink, error) {
 	conf, err := cfg.producer(life)
 	if err != nil {
 		return nil, err
 	}
+	kafkaconn.Hush(conf, life, quiet)
 	lookup, err := sarama.NewClient(cfg.Brokers, cfg.lookup(life)) // asks nobody yet
 	if err != nil {
 		return nil, err
@@ -226,6 +234,13 @@ func (s *Sink) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
+}
+
+// Halt ends the sending: what waits in the producer stays there, and
+// answers to what is on the wire still settle their batches (I9).
+func (s *Sink) Halt() {
+	s.hush()
+	s.fail(errHalted)
 }
 
 // Close ends the producer and waits for its answers until ctx ends; then the

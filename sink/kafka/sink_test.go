@@ -103,6 +103,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{producer: newScripted(), cluster: &cluster{answers: map[string][]error{}}, logs: logs, cuts: make(chan struct{})}
 	b.Sink = newSink(Config{}.withDefaults(), zap.New(core), b.producer, b.cluster, b.cluster)
 	b.cut = sync.OnceFunc(func() { close(b.cuts) })
+	b.hush = func() {}
 	go b.collect()
 	t.Cleanup(func() {
 		_ = b.Close(context.Background())
@@ -422,6 +423,42 @@ func TestVerdictAtClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.of(t, "one") //nolint:errcheck // once, whatever it says
+}
+
+func TestHalt(t *testing.T) {
+	t.Parallel()
+	b, r := newBench(t), newResults()
+	hushed := false
+	b.hush = func() { hushed = true }
+	wire := b.feed(t, r, "wire", "1")
+	b.feed(t, r, "waiting", "2")
+	returned := make(chan struct{})
+	go func() {
+		b.Publish(t.Context(), batchOf("3", "4"), r.done("feeding"))
+		close(returned)
+	}()
+	<-b.producer.input
+	b.Halt()
+	<-returned
+	b.ack(wire[0])
+	if !hushed || r.of(t, "feeding") == nil {
+		t.Fatal("went on sending")
+	}
+	for name := range r.bell {
+		if name == "wire" {
+			break
+		}
+	}
+	if err := r.of(t, "wire"); err != nil {
+		t.Fatalf("done(%v)", err)
+	}
+	r.silent(t, "waiting") // until Close
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r.of(t, "waiting") == nil {
+		t.Fatal("settled with nil")
+	}
 }
 
 func TestCloseIsBounded(t *testing.T) {
