@@ -65,21 +65,38 @@ func (t *session) create(tryOnly bool) (bool, error) {
 	return true, nil
 }
 
-// await returns when a topic just made has a leader.
+// await returns when a topic just made can be used.
 func (t *session) await(ctx context.Context) error {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		err := t.look()
-		if t.leader != nil || err != nil && !errors.Is(err, errNoLeader) {
+		err := t.usable()
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, errNoLeader), ctx.Err() != nil:
 			return err
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for its leader: %w", ctx.Err())
 		}
 	}
+}
+
+// usable returns errNoLeader as long as brokers are still learning of the topic.
+func (t *session) usable() error {
+	if err := t.open(); err != nil {
+		return err
+	}
+	if t.leader == nil {
+		return errNoLeader
+	}
+	_, err := t.offset(sarama.OffsetNewest)
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, sarama.ErrNotLeaderForPartition) {
+		return errNoLeader
+	}
+	return err
 }
 
 // judge refuses a topic that does not keep the newest record of each key for ever.

@@ -14,7 +14,7 @@ import (
 
 // load reads what the topic holds of us.
 func (s *Store) load(t *session) (checkpoint.Checkpoint, error) {
-	s.loaded, s.seen, s.born = false, t.topic, incarnation{}
+	s.loaded, s.seen, s.born, s.end = false, t.topic, incarnation{}, 0
 	if !t.topic.exists {
 		s.loaded = true
 		return checkpoint.Checkpoint{}, checkpoint.ErrNone
@@ -39,6 +39,7 @@ func (s *Store) look(t *session) (*scan, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.end = end
 	start, err := t.offset(sarama.OffsetOldest)
 	if err != nil {
 		return nil, err

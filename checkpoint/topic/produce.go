@@ -28,16 +28,16 @@ type producer struct {
 	doubt    int // records of the batch at sequence, if its fate is not known
 }
 
-// send appends the records to the log, all or none, behind all sent before.
-// After an error they may be there or not.
-func (p *producer) send(ctx context.Context, t *session, records ...*sarama.Record) error {
+// send appends the records to the log, all or none, behind all sent before,
+// and gives the offset of the first. After an error they may be there or not.
+func (p *producer) send(ctx context.Context, t *session, records ...*sarama.Record) (offset int64, err error) {
 	if !p.known {
 		if err := p.init(ctx, t); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if err := p.settle(t); err != nil {
-		return fmt.Errorf("settle an earlier save: %w", err)
+		return 0, fmt.Errorf("settle an earlier save: %w", err)
 	}
 	return p.produce(t, records)
 }
@@ -54,7 +54,8 @@ func (p *producer) settle(t *session) error {
 	for i := range records {
 		records[i] = &sarama.Record{Key: []byte(key(t.cfg.Name, filler))}
 	}
-	return p.produce(t, records)
+	_, err := p.produce(t, records)
+	return err
 }
 
 func (p *producer) init(ctx context.Context, t *session) error {
@@ -80,27 +81,27 @@ func (p *producer) init(ctx context.Context, t *session) error {
 	}
 }
 
-func (p *producer) produce(t *session, records []*sarama.Record) error {
+func (p *producer) produce(t *session, records []*sarama.Record) (offset int64, err error) {
 	request := &sarama.ProduceRequest{Version: 8, RequiredAcks: sarama.WaitForAll, Timeout: int32(ackTimeout / time.Millisecond)}
 	request.AddBatch(t.cfg.Topic, 0, p.batch(records))
 	p.doubt = len(records)
 	answer, err := t.leader.Produce(request)
 	if err != nil {
-		return fmt.Errorf("produce: %w", err)
+		return 0, fmt.Errorf("produce: %w", err)
 	}
 	block := answer.GetBlock(t.cfg.Topic, 0)
 	if block == nil {
-		return fmt.Errorf("produce: %w", sarama.ErrIncompleteResponse)
+		return 0, fmt.Errorf("produce: %w", sarama.ErrIncompleteResponse)
 	}
 	switch block.Err {
 	case sarama.ErrNoError, sarama.ErrDuplicateSequenceNumber:
 		p.sequence = int32((int64(p.sequence) + int64(len(records))) & math.MaxInt32)
 		p.doubt = 0
-		return nil
+		return block.Offset, nil
 	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch:
 		*p = producer{} // the broker forgot us: begin anew
 	}
-	return fmt.Errorf("produce: %w", withDetail(block))
+	return 0, fmt.Errorf("produce: %w", withDetail(block))
 }
 
 func (p *producer) batch(records []*sarama.Record) *sarama.RecordBatch {

@@ -56,6 +56,7 @@ type Store struct {
 	loaded   bool        // what is in the topic may be replaced by a save
 	seen     incarnation // the topic that was loaded from
 	born     incarnation // the topic that holds our birth record
+	end      int64       // offset the log is known to have reached
 }
 
 // Open returns the store. It connects to nothing yet.
@@ -86,16 +87,30 @@ func (s *Store) Save(ctx context.Context, c checkpoint.Checkpoint) error {
 		if err := s.prepare(ctx, t); err != nil {
 			return err
 		}
-		var records []*sarama.Record
-		if s.born != t.topic {
-			records = append(records, record(birth, checkpoint.Checkpoint{Name: c.Name, SavedAt: c.SavedAt}))
-		}
-		if err := s.producer.send(ctx, t, append(records, record(place, c))...); err != nil {
-			return err
-		}
-		s.born = t.topic
-		return nil
+		return s.write(ctx, t, c)
 	})
+}
+
+// write appends the place, with a birth record when the topic has none.
+func (s *Store) write(ctx context.Context, t *session, c checkpoint.Checkpoint) error {
+	records := []*sarama.Record{record(place, c)}
+	if s.born != t.topic {
+		records = []*sarama.Record{record(birth, checkpoint.Checkpoint{Name: c.Name, SavedAt: c.SavedAt}), record(place, c)}
+	}
+	offset, err := s.producer.send(ctx, t, records...)
+	if err != nil {
+		return err
+	}
+	shorter := offset < s.end
+	s.end = offset + int64(len(records))
+	if shorter && s.born == t.topic {
+		// The log does not reach to where it did: the topic was made anew under
+		// this connection, or lost its end. Our birth record may be gone too.
+		s.born = incarnation{}
+		return s.write(ctx, t, c)
+	}
+	s.born = t.topic
+	return nil
 }
 
 func record(kind string, c checkpoint.Checkpoint) *sarama.Record {
@@ -123,6 +138,7 @@ func (s *Store) prepare(ctx context.Context, t *session) error {
 	if s.seen == t.topic {
 		return nil
 	}
+	s.producer = producer{}
 	// It came into being, or was made anew, since we looked.
 	switch _, err := s.load(t); {
 	case errors.Is(err, checkpoint.ErrNone):
@@ -195,7 +211,7 @@ func (s *Store) Delete(ctx context.Context) error {
 		case err != nil && !fault.Is(err, fault.CodeCheckpointUnreadable) && !fault.Is(err, fault.CodePositionLost):
 			return err
 		}
-		err = s.producer.send(ctx, t, &sarama.Record{Key: []byte(key(s.cfg.Name, birth))}, &sarama.Record{Key: []byte(key(s.cfg.Name, place))})
+		_, err = s.producer.send(ctx, t, &sarama.Record{Key: []byte(key(s.cfg.Name, birth))}, &sarama.Record{Key: []byte(key(s.cfg.Name, place))})
 		if err != nil {
 			return err
 		}

@@ -128,6 +128,7 @@ func (p *place) create(t *testing.T, partitions int32, settings map[string]strin
 	if err != nil {
 		t.Fatalf("create topic: %v", err)
 	}
+	harness.Eventually(t, "the topic is there", func() bool { return p.exists(t) })
 }
 
 func (p *place) delete(t *testing.T) {
@@ -243,4 +244,21 @@ func (p *place) set(t *testing.T, key, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, "the setting is made", func() bool { return p.settings(t)[key] == value })
+}
+
+func (p *place) settings(t *testing.T) map[string]string {
+	t.Helper()
+	all, err := p.admin.DescribeTopicConfigs(limited(t), p.topic)
+	if err == nil {
+		err = all[0].Err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := map[string]string{}
+	for _, c := range all[0].Configs {
+		settings[c.Key] = c.MaybeValue()
+	}
+	return settings
 }

@@ -153,12 +153,49 @@ func TestLostPlace(t *testing.T) {
 		expectNone(t, s)
 		expectNone(t, p.open(t, name))
 
-		// It is born again.
-		save(t, s, at("3"))
-		p.put(t, name+"/place", nil)
-		_, err = p.open(t, name).Load(limited(t))
-		expectFault(t, err, fault.CodePositionLost, fault.ExitPosition)
 	})
+}
+
+// Each way to begin again leaves a birth record.
+func TestBirths(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		begin func(t *testing.T, p *place, s *topic.Store)
+	}{
+		{"first start", func(t *testing.T, p *place, s *topic.Store) {}},
+		{"after a delete", func(t *testing.T, p *place, s *topic.Store) {
+			save(t, s, at("1"))
+			if err := s.Delete(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"after a loss and a delete", func(t *testing.T, p *place, s *topic.Store) {
+			save(t, s, at("1"))
+			p.put(t, name+"/place", nil)
+			if err := s.Delete(limited(t)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"in a topic made anew", func(t *testing.T, p *place, s *topic.Store) {
+			for range 3 {
+				save(t, s, at("1"))
+			}
+			p.delete(t)
+			p.create(t, 1, map[string]string{"cleanup.policy": "compact"})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			everywhere(t, func(t *testing.T, p *place) {
+				s := p.open(t, name)
+				c.begin(t, p, s)
+				persist(t, s, at("2"))
+				expect(t, p.open(t, name), at("2"))
+				p.put(t, name+"/place", nil)
+				_, err := p.open(t, name).Load(limited(t))
+				expectFault(t, err, fault.CodePositionLost, fault.ExitPosition)
+			})
+		})
+	}
 }
 
 // A topic that was deleted takes everything with it, and the guarantees say so.

@@ -21,15 +21,7 @@ func TestTopicIsMade(t *testing.T) {
 		if err != nil || len(ends[p.topic]) != 1 {
 			t.Fatalf("%+v, %v; want one partition", ends, err)
 		}
-		configs, err := p.admin.DescribeTopicConfigs(limited(t), p.topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]string{}
-		for _, c := range configs[0].Configs {
-			got[c.Key] = c.MaybeValue()
-		}
-		if got["cleanup.policy"] != "compact" || got["segment.bytes"] != "1048576" {
+		if got := p.settings(t); got["cleanup.policy"] != "compact" || got["segment.bytes"] != "1048576" {
 			t.Fatalf("settings %v", got)
 		}
 
