@@ -15,8 +15,10 @@ const None = "none"
 // Columns names the column of each role, exactly as the server spells it. ""
 // means: found by its usual names, in any case.
 type Columns struct {
-	ID            string // id or event_id; required
-	AggregateID   string // aggregate_id or aggregateid; absent: the event id is the key
+	ID string // id or event_id; required
+	// AggregateID is aggregate_id or aggregateid; absent: the event id is the
+	// key. It may also be payload: and a JSONPath of member names ($.order.id).
+	AggregateID   string
 	AggregateType string // aggregate_type or aggregatetype; optional
 	EventType     string // event_type or type; optional
 	Payload       string // payload; required
@@ -27,7 +29,7 @@ type Columns struct {
 type Mapping struct {
 	Table         string
 	ID            string
-	AggregateID   string // "": the event id is the key
+	AggregateID   string // "": the event id is the key; or payload:PATH
 	AggregateType string
 	EventType     string
 	Payload       string
@@ -70,7 +72,8 @@ type plan struct {
 	table         *source.Table
 	name          string // schema.table
 	id            int
-	key           int // the id's where there is no aggregate id
+	key           int   // the id's where there is no aggregate id
+	member        *path // the key within the column key; nil: all of it is the key
 	aggregateID   int
 	aggregateType int
 	eventType     int
@@ -93,7 +96,11 @@ func (r *Router) compile(table *source.Table) (*plan, *fault.Error) {
 	p.aggregateType = find(table, c.aggregateType(), &bad)
 	p.eventType = find(table, c.eventType(), &bad)
 	p.payload = find(table, c.payload(), &bad)
-	if c.AggregateID != None {
+	switch {
+	case r.member != nil:
+		p.member = r.member
+		mustHoldJSON(p, &bad)
+	case c.AggregateID != None:
 		p.aggregateID = find(table, c.aggregateID(), &bad)
 	}
 	if len(bad) == 0 { // else the same column would be missed twice
@@ -103,17 +110,44 @@ func (r *Router) compile(table *source.Table) (*plan, *fault.Error) {
 	if err := bad.fault(fault.CodeTableUnusable); err != nil {
 		return nil, err
 	}
-	if p.key = p.aggregateID; p.key < 0 {
+	p.textual = table.Columns[p.payload].Kind != source.Bytes
+	switch {
+	case p.member != nil:
+		p.key = p.payload
+	case p.aggregateID >= 0:
+		p.key = p.aggregateID
+	default:
 		p.key = p.id
 		if c.AggregateID == "" {
-			p.warning = fmt.Sprintf("table %s has no %s column (%s): the event id is the key, so events of one aggregate may overtake each other; "+
-				"set OUTBOXD_COLUMN_AGGREGATE_ID to one of its columns (%s), or to none if this is meant",
-				p.name, c.aggregateID().what, strings.Join(c.aggregateID().usual, ", "), columns(table))
+			p.warning = noAggregateID(p)
 		}
 	}
-	p.textual = table.Columns[p.payload].Kind != source.Bytes
 	p.use()
 	return p, nil
+}
+
+func noAggregateID(p *plan) string {
+	of := Columns{}.aggregateID()
+	ways := fmt.Sprintf("one of its columns (%s)", columns(p.table))
+	if holdsJSON(p) {
+		ways += ", to a member of the payload (payload:$.order_id)"
+	}
+	return fmt.Sprintf("table %s has no %s column (%s): the event id is the key, so events of one aggregate may overtake each other; "+
+		"set %s to %s, or to none if this is meant", p.name, of.what, strings.Join(of.usual, ", "), of.variable, ways)
+}
+
+func mustHoldJSON(p *plan, bad *problems) {
+	if p.payload < 0 || holdsJSON(p) {
+		return
+	}
+	c := &p.table.Columns[p.payload]
+	bad.add(fmt.Sprintf("the key is the member %s of column %q of table %s, which is neither JSON nor text but %s", p.member.text, c.Name, p.name, c.Type),
+		"Set OUTBOXD_COLUMN_AGGREGATE_ID to a column, or to none.")
+}
+
+func holdsJSON(p *plan) bool {
+	kind := p.table.Columns[p.payload].Kind
+	return kind == source.JSON || kind == source.Text
 }
 
 // use collects the columns a row must have a value or a NULL for.
@@ -135,6 +169,9 @@ func (p *plan) mapping() Mapping {
 	m := Mapping{
 		Table: p.name, ID: p.column(p.id), AggregateID: p.column(p.aggregateID), AggregateType: p.column(p.aggregateType),
 		EventType: p.column(p.eventType), Payload: p.column(p.payload), Topic: p.template, Warning: p.warning,
+	}
+	if p.member != nil {
+		m.AggregateID = payloadMember + p.member.text
 	}
 	for _, h := range p.headers {
 		m.Headers = append(m.Headers, h.name)

@@ -83,7 +83,7 @@ func TestNewRefuses(t *testing.T) {
 		{"header of later", Config{Headers: []Header{{Name: "position"}}}, []string{"OUTBOXD_HEADERS", "not there yet"}},
 		{"two headers of one name", Config{Headers: []Header{{Name: "id"}, {Name: "eventType", Alias: "id"}}}, []string{"OUTBOXD_HEADERS", `"id"`}},
 		{"null key", Config{NullKey: "drop"}, []string{"OUTBOXD_ON_NULL_KEY", "drop", "reject, id or null"}},
-		{"member of the payload", Config{Columns: Columns{AggregateID: "payload:$.order_id"}}, []string{"OUTBOXD_COLUMN_AGGREGATE_ID", "not there yet"}},
+		{"member of the payload", Config{Columns: Columns{AggregateID: "payload:$[0]"}}, []string{"OUTBOXD_COLUMN_AGGREGATE_ID", "payload:$[0]", "only .name and ['name']"}},
 		{"all at once", Config{Topic: "{", Headers: []Header{{Name: "x"}}, NullKey: "y"}, []string{"OUTBOXD_TOPIC", "OUTBOXD_HEADERS", "OUTBOXD_ON_NULL_KEY"}},
 	}
 	for _, tt := range tests {

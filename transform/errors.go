@@ -36,12 +36,17 @@ func (p *plan) absent(row *source.Row, column int) error {
 		"A generated column, or one that is not published, is not in the log: publish it, or map its role to another column with OUTBOXD_COLUMN_….")
 }
 
-func (p *plan) nullKey(row *source.Row) error {
+// nullKey says what was found instead of a key.
+func (p *plan) nullKey(row *source.Row, instead string) error {
 	fix := "Set OUTBOXD_ON_NULL_KEY to null to send it without a key."
 	if p.key != p.id {
 		fix = "Set OUTBOXD_ON_NULL_KEY to id to key it by its event id, or to null to send it without a key."
 	}
-	return p.refuse(row, ReasonNullKey, fmt.Sprintf("column %q, the key, is NULL", p.column(p.key)), fix)
+	what := fmt.Sprintf("column %q, the key,", p.column(p.key))
+	if p.member != nil {
+		what = fmt.Sprintf("the key, %s of column %q,", p.member.text, p.column(p.key))
+	}
+	return p.refuse(row, ReasonNullKey, what+" is "+instead, fix)
 }
 
 func (p *plan) nullPayload(row *source.Row) error {

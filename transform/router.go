@@ -49,7 +49,7 @@ type Config struct {
 
 // Reasons of a refusal, stable.
 const (
-	ReasonNullKey       = "null_key"       // no aggregate id, or no event id where that is the key
+	ReasonNullKey       = "null_key"       // no aggregate id (NULL, or no such member of the payload), or no event id where that is the key
 	ReasonNullPayload   = "null_payload"   // payload is NULL
 	ReasonUnroutable    = "unroutable"     // a column of the topic template is NULL or empty
 	ReasonAbsentValue   = "absent_value"   // the log does not carry a column that is needed
@@ -69,6 +69,7 @@ type Router struct {
 	cfg     Config
 	topic   template // nil: the default for the table at hand
 	headers []Header // nil: the default list
+	member  *path    // of the payload, for the key; nil: the key is a column
 
 	table  *source.Table // the last one seen, and its plan
 	plan   *plan
@@ -102,9 +103,13 @@ func New(cfg Config) (*Router, error) {
 	default:
 		bad.add(fmt.Sprintf("OUTBOXD_ON_NULL_KEY %q is not known", cfg.NullKey), "Set OUTBOXD_ON_NULL_KEY to reject, id or null.")
 	}
-	if strings.HasPrefix(cfg.Columns.AggregateID, "payload:") {
-		bad.add(fmt.Sprintf("OUTBOXD_COLUMN_AGGREGATE_ID %q: a member of the payload as key is not there yet", cfg.Columns.AggregateID),
-			"Set OUTBOXD_COLUMN_AGGREGATE_ID to a column of the table, or to none.")
+	if text, ok := strings.CutPrefix(cfg.Columns.AggregateID, payloadMember); ok {
+		m, err := parsePath(text)
+		if err != nil {
+			bad.add(fmt.Sprintf("OUTBOXD_COLUMN_AGGREGATE_ID %q: the path %v", cfg.Columns.AggregateID, err),
+				"Name a member as payload:$.name, payload:$.outer.inner or payload:$['a name'] in OUTBOXD_COLUMN_AGGREGATE_ID, or a column.")
+		}
+		r.member = m
 	}
 	if err := bad.fault(fault.CodeConfig); err != nil {
 		return nil, err
@@ -185,13 +190,6 @@ func (r *Router) fill(m *sink.Message, row *source.Row, headers []sink.Header) e
 		}
 	}
 	id := bytesOf(&row.Values[p.id])
-	key := bytesOf(&row.Values[p.key])
-	if key == nil && r.cfg.NullKey == NullKeyID {
-		key = id
-	}
-	if key == nil && r.cfg.NullKey != NullKeyNull {
-		return p.nullKey(row)
-	}
 	value := bytesOf(&row.Values[p.payload])
 	if r.cfg.TombstoneOnEmpty {
 		if p.textual && len(bytes.TrimSpace(value)) == 0 {
@@ -199,6 +197,13 @@ func (r *Router) fill(m *sink.Message, row *source.Row, headers []sink.Header) e
 		}
 	} else if value == nil {
 		return p.nullPayload(row)
+	}
+	key, instead := p.keyOf(row)
+	if key == nil && r.cfg.NullKey == NullKeyID {
+		key = id
+	}
+	if key == nil && r.cfg.NullKey != NullKeyNull {
+		return p.nullKey(row, instead)
 	}
 	topic, bad := r.topicOf(row)
 	if bad >= 0 {
@@ -209,6 +214,15 @@ func (r *Router) fill(m *sink.Message, row *source.Row, headers []sink.Header) e
 	}
 	*m = sink.Message{Topic: topic, Key: key, Value: value, Headers: headers, Timestamp: row.Tx.CommitAt, Table: p.name, ID: id}
 	return nil
+}
+
+// keyOf gives the key, or nil and what is there instead.
+func (p *plan) keyOf(row *source.Row) (key []byte, instead string) {
+	key = bytesOf(&row.Values[p.key])
+	if p.member == nil || key == nil {
+		return key, "NULL"
+	}
+	return p.member.find(key)
 }
 
 // topicOf joins the topic's pieces for row. When a column of it has no value,

@@ -60,7 +60,7 @@ func (t *session) create(tryOnly bool) (bool, error) {
 	case errors.Is(result.Err, sarama.ErrTopicAlreadyExists):
 		return false, nil
 	case result.Err != sarama.ErrNoError:
-		return false, t.refused(fmt.Errorf("create it: %w", result))
+		return false, fmt.Errorf("create it: %w", result)
 	}
 	return true, nil
 }
@@ -95,7 +95,7 @@ func (t *session) judge() error {
 		return fmt.Errorf("ask for its settings: %w", sarama.ErrIncompleteResponse)
 	}
 	if code := sarama.KError(answer.Resources[0].ErrorCode); code != sarama.ErrNoError {
-		return t.refused(fmt.Errorf("ask for its settings: %w", code))
+		return fmt.Errorf("ask for its settings: %w", code)
 	}
 	i := slices.IndexFunc(answer.Resources[0].Configs, func(e *sarama.ConfigEntry) bool { return e.Name == policy })
 	if i < 0 {

@@ -1,6 +1,8 @@
 package topic
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -28,9 +30,9 @@ type producer struct {
 
 // send appends the records to the log, all or none, behind all sent before.
 // After an error they may be there or not.
-func (p *producer) send(t *session, records ...*sarama.Record) error {
+func (p *producer) send(ctx context.Context, t *session, records ...*sarama.Record) error {
 	if !p.known {
-		if err := p.init(t); err != nil {
+		if err := p.init(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -55,16 +57,27 @@ func (p *producer) settle(t *session) error {
 	return p.produce(t, records)
 }
 
-func (p *producer) init(t *session) error {
-	answer, err := t.leader.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
-	if err == nil && answer.Err != sarama.ErrNoError {
-		err = answer.Err
+func (p *producer) init(ctx context.Context, t *session) error {
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		answer, err := t.leader.InitProducerID(&sarama.InitProducerIDRequest{Version: 4, ProducerID: -1, ProducerEpoch: -1})
+		if err == nil {
+			err = answer.Err
+		}
+		switch {
+		case errors.Is(err, sarama.ErrNoError):
+			*p = producer{id: answer.ProducerID, epoch: answer.ProducerEpoch, known: true}
+			return nil
+		case !errors.Is(err, sarama.ErrOffsetsLoadInProgress): // the broker is fetching ids from its controller
+			return fmt.Errorf("ask for a producer id: %w", err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return fmt.Errorf("ask for a producer id: %w", err)
+		}
 	}
-	if err != nil {
-		return t.refused(fmt.Errorf("ask for a producer id: %w", err))
-	}
-	*p = producer{id: answer.ProducerID, epoch: answer.ProducerEpoch, known: true}
-	return nil
 }
 
 func (p *producer) produce(t *session, records []*sarama.Record) error {
@@ -87,7 +100,7 @@ func (p *producer) produce(t *session, records []*sarama.Record) error {
 	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch:
 		*p = producer{} // the broker forgot us: begin anew
 	}
-	return t.refused(fmt.Errorf("produce: %w", withDetail(block)))
+	return fmt.Errorf("produce: %w", withDetail(block))
 }
 
 func (p *producer) batch(records []*sarama.Record) *sarama.RecordBatch {

@@ -44,10 +44,10 @@ type scan struct {
 	// what lies before, as far as was read: its marker comes behind its records.
 	committed map[int64]bool
 
-	lowest       int64 // offset of the first record seen
-	blank        bool  // see piece
-	bytes, width int64 // of the windows read, to guess what others take
-	cost         cost
+	lowest        int64 // offset of the first record seen
+	blank         bool  // see piece
+	bytes, widths int64 // of the answers, to guess what others take
+	cost          cost
 }
 
 func newScan(fetch func(int64, int32) (piece, error), keys ...string) *scan {
@@ -84,24 +84,22 @@ type item struct {
 func (s *scan) window(from, to int64) error {
 	var items []item
 	for at := from; at < to; {
-		p, err := s.fetch(at, s.budget(to-at))
+		budget := s.budget(to - at)
+		p, err := s.fetch(at, budget)
 		if err != nil {
 			return err
 		}
-		s.cost.fetches++
 		if p.next <= at {
 			return fmt.Errorf("read at offset %d: the answer leads no further", at)
 		}
-		s.blank = s.blank || p.blank
+		s.count(p, at, int64(budget))
 		for _, b := range p.batches {
-			s.cost.records += len(b.Records)
 			if b.FirstOffset < to {
 				items = s.pick(items, b, from, to)
 			}
 		}
 		at = p.next
 	}
-	s.width += to - from
 	for _, i := range slices.Backward(items) {
 		if err := s.take(i); err != nil {
 			return err
@@ -114,21 +112,37 @@ func (s *scan) window(from, to int64) error {
 // again, since what lies behind was read before.
 func (s *scan) budget(offsets int64) int32 {
 	n := (offsets + 1) * guessedRecord
-	if s.width > 0 {
-		n = (offsets + 1) * s.bytes / s.width
+	if s.widths > 0 {
+		n = (offsets + 1) * s.bytes / s.widths
 	}
 	return int32(min(max(n, 1), maxFetch))
 }
 
+func (s *scan) count(p piece, at, budget int64) {
+	var bytes int64
+	for _, b := range p.batches {
+		s.cost.records += len(b.Records)
+		bytes += batchOverhead
+		for _, r := range b.Records {
+			bytes += int64(len(r.Key) + len(r.Value) + recordOverhead)
+		}
+	}
+	if len(p.batches) > 1 { // they were compressed, if they seem to be more than was asked for
+		bytes = min(bytes, budget)
+	}
+	s.cost.fetches++
+	s.blank = s.blank || p.blank
+	s.bytes += bytes
+	s.widths += p.next - at
+}
+
 func (s *scan) pick(items []item, b *sarama.RecordBatch, from, to int64) []item {
-	s.bytes += batchOverhead
 	for _, r := range b.Records {
 		offset := b.FirstOffset + r.OffsetDelta
 		if offset < from || offset >= to { // a batch may reach over the border
 			continue
 		}
 		s.lowest = min(s.lowest, offset)
-		s.bytes += int64(len(r.Key) + len(r.Value) + recordOverhead)
 		if _, wanted := s.newest[string(r.Key)]; wanted || b.Control {
 			items = append(items, item{b, r})
 		}

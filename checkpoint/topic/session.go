@@ -107,7 +107,7 @@ func (t *session) look() error {
 	case errors.Is(found.Err, sarama.ErrLeaderNotAvailable):
 		return errNoLeader
 	case found.Err != sarama.ErrNoError:
-		return t.refused(fmt.Errorf("look it up: %w", found.Err))
+		return fmt.Errorf("look it up: %w", found.Err)
 	case len(found.Partitions) != 1:
 		return t.unfit(fmt.Sprintf("it has %d partitions", len(found.Partitions)),
 			"Name another topic in "+variable+", or, when nothing else uses this one, delete it and make it anew: "+t.cfg.Command())

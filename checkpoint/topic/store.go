@@ -90,7 +90,7 @@ func (s *Store) Save(ctx context.Context, c checkpoint.Checkpoint) error {
 		if s.born != t.topic {
 			records = append(records, record(birth, checkpoint.Checkpoint{Name: c.Name, SavedAt: c.SavedAt}))
 		}
-		if err := s.producer.send(t, append(records, record(place, c))...); err != nil {
+		if err := s.producer.send(ctx, t, append(records, record(place, c))...); err != nil {
 			return err
 		}
 		s.born = t.topic
@@ -124,16 +124,17 @@ func (s *Store) prepare(ctx context.Context, t *session) error {
 		return nil
 	}
 	// It came into being, or was made anew, since we looked.
-	_, err := s.load(t)
-	if err == nil {
-		s.loaded = false
-		return fmt.Errorf("topic %q holds a checkpoint that was not there before: it has to be loaded first", s.cfg.Topic)
-	}
-	if errors.Is(err, checkpoint.ErrNone) {
+	switch _, err := s.load(t); {
+	case errors.Is(err, checkpoint.ErrNone):
 		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	s.loaded = false
+	return errChanged
 }
+
+var errChanged = errors.New("it holds a checkpoint that was not there before, which has to be loaded first")
 
 func (s *Store) create(ctx context.Context, t *session) (made bool, err error) {
 	if !s.cfg.CreateTopic {
@@ -194,7 +195,7 @@ func (s *Store) Delete(ctx context.Context) error {
 		case err != nil && !fault.Is(err, fault.CodeCheckpointUnreadable) && !fault.Is(err, fault.CodePositionLost):
 			return err
 		}
-		err = s.producer.send(t, &sarama.Record{Key: []byte(key(s.cfg.Name, birth))}, &sarama.Record{Key: []byte(key(s.cfg.Name, place))})
+		err = s.producer.send(ctx, t, &sarama.Record{Key: []byte(key(s.cfg.Name, birth))}, &sarama.Record{Key: []byte(key(s.cfg.Name, place))})
 		if err != nil {
 			return err
 		}
@@ -217,7 +218,7 @@ func (s *Store) Close() error {
 func (s *Store) with(ctx context.Context, do func(*session) error) error {
 	kept := s.session != nil
 	err := s.once(ctx, do)
-	if kept && s.session == nil && ctx.Err() == nil && err != nil && fault.As(err) == nil {
+	if kept && s.session == nil && ctx.Err() == nil && err != nil && fault.As(err) == nil && !errors.Is(err, errChanged) {
 		err = s.once(ctx, do)
 	}
 	if err == nil || fault.As(err) != nil || errors.Is(err, checkpoint.ErrNone) {
@@ -246,6 +247,7 @@ func (s *Store) once(ctx context.Context, do func(*session) error) error {
 	}
 	t.close()
 	s.session = nil
+	err = t.refused(err)
 	if err != nil && !whole { // its end is the reason, closed connections are not
 		return fmt.Errorf("%w: %w", ctx.Err(), err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +25,12 @@ func checkpointCommand(ctx context.Context, p *process, args []string) error {
 		return showCheckpoint(ctx, p, args)
 	case verb == "delete":
 		return deleteCheckpoint(ctx, p, args)
-	case slices.Contains([]string{"set", "copy"}, verb):
+	case verb == "copy":
+		return copyCheckpoint(ctx, p, args)
+	case verb == "set":
 		return misuse("checkpoint %s is not there yet", verb)
 	}
-	return misuse("checkpoint %s: there is show and delete", verb)
+	return misuse("checkpoint %s: there is show, copy and delete", verb)
 }
 
 func showCheckpoint(ctx context.Context, p *process, args []string) error {
@@ -41,7 +42,7 @@ func showCheckpoint(ctx context.Context, p *process, args []string) error {
 	if err := p.load(*envFile); err != nil {
 		return err
 	}
-	c, saved, err := app.ShowCheckpoint(ctx, p.cfg)
+	c, saved, err := app.ShowCheckpoint(ctx, p.cfg, p.log)
 	if err != nil {
 		return err
 	}
@@ -49,19 +50,55 @@ func showCheckpoint(ctx context.Context, p *process, args []string) error {
 		if !saved {
 			return p.printJSON(nil)
 		}
-		return p.printJSON(map[string]any{"name": c.Name, "position": c.Position, "intent": c.Intent(), "savedAt": c.SavedAt})
+		return p.printJSON(map[string]any{"name": c.Name, "position": c.Position, "intent": c.Intent(), "savedAt": c.SavedAt, "store": p.cfg.Checkpoint.String()})
 	}
-	return p.print(checkpointText(c, saved, p.cfg.Checkpoint.Path))
+	return p.print(checkpointText(c, saved, p.cfg.Checkpoint.String()))
 }
 
-func checkpointText(c checkpoint.Checkpoint, saved bool, path string) string {
-	switch {
-	case !saved:
-		return fmt.Sprintf("nothing was ever saved in %s\n", path)
-	case c.Intent():
-		return fmt.Sprintf("name      %s\nposition  none: a first start was begun and not finished\nsaved at  %s\n", c.Name, c.SavedAt.Format(time.RFC3339Nano))
+func checkpointText(c checkpoint.Checkpoint, saved bool, store string) string {
+	if !saved {
+		return fmt.Sprintf("nothing was ever saved in %s\n", store)
 	}
-	return fmt.Sprintf("name      %s\nposition  %s\nsaved at  %s\n", c.Name, c.Position, c.SavedAt.Format(time.RFC3339Nano))
+	position := string(c.Position)
+	if c.Intent() {
+		position = "none: a first start was begun and not finished"
+	}
+	return fmt.Sprintf("name      %s\nposition  %s\nsaved at  %s\nstore     %s\n", c.Name, position, c.SavedAt.Format(time.RFC3339Nano), store)
+}
+
+func copyCheckpoint(ctx context.Context, p *process, args []string) error {
+	f, envFile := flags("checkpoint copy")
+	where := f.String("to", "", "the `STORE` to copy to, kafka:TOPIC or file:PATH")
+	yes := f.Bool("yes", false, "ask nothing, and replace another position that is there")
+	if err := p.parse(f, args); err != nil {
+		return err
+	}
+	if *where == "" {
+		return misuse("checkpoint copy: give --to kafka:TOPIC or --to file:PATH")
+	}
+	if err := p.load(*envFile); err != nil {
+		return err
+	}
+	p.loud()
+	to, err := p.cfg.WithCheckpoint(*where)
+	if err != nil {
+		return misuse("checkpoint copy: --to %s %v", *where, err)
+	}
+	if !*yes && p.terminal {
+		if err := p.confirm(fmt.Sprintf("Copy the checkpoint of %q from %s to %s?", p.cfg.Name, p.cfg.Checkpoint, to.Checkpoint)); err != nil {
+			return err
+		}
+	}
+	c, copied, err := app.CopyCheckpoint(ctx, p.cfg, to, *yes, p.log)
+	if err != nil {
+		return err
+	}
+	done := "is there already"
+	if copied {
+		done = "copied"
+	}
+	return p.print(checkpointText(c, true, to.Checkpoint.String()) +
+		fmt.Sprintf("%s; set OUTBOXD_CHECKPOINT=%s for the next start, the one in %s stays and gets older\n", done, to.Checkpoint, p.cfg.Checkpoint))
 }
 
 func deleteCheckpoint(ctx context.Context, p *process, args []string) error {
@@ -78,7 +115,7 @@ func deleteCheckpoint(ctx context.Context, p *process, args []string) error {
 		if !p.terminal {
 			return misuse("checkpoint delete asks for confirmation and there is no terminal: give --yes")
 		}
-		if err := p.confirm(fmt.Sprintf("Delete the checkpoint of %q in %s? The next start is then a first start.", p.cfg.Name, p.cfg.Checkpoint.Path)); err != nil {
+		if err := p.confirm(fmt.Sprintf("Delete the checkpoint of %q in %s? The next start is then a first start.", p.cfg.Name, p.cfg.Checkpoint)); err != nil {
 			return err
 		}
 	}

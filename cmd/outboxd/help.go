@@ -23,11 +23,12 @@ usage: outboxd [COMMAND] [--env-file FILE] [FLAGS]
 	b.WriteString(`
 Everything is set by environment variables. Two are enough to begin with:
 
-  export OUTBOXD_SOURCE_URL=postgres://user:password@host:5432/database
+  export OUTBOXD_SOURCE_URL=postgres://user:password@host:5432/database   # or mysql://…
   export OUTBOXD_KAFKA_BROKERS=host:9092
-  outboxd check     # what is missing, and the SQL that mends it
+  outboxd check     # what is missing, and what mends it
   outboxd run       # SIGTERM stops it cleanly, a second one at once
 
+The position in the log is kept in Kafka too, in the topic outboxd.checkpoints.
 To see events without Kafka, set OUTBOXD_SINK=stdout. outboxd config lists all
 variables. Results go to stdout, logs to stderr.
 

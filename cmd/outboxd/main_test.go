@@ -66,7 +66,9 @@ func TestMistakesEndWithTwo(t *testing.T) {
 		{"later start", []string{"setup", "--start", "snapshot"}, "", "snapshot is not there yet"},
 		{"unknown start", []string{"setup", "--start", "then"}, "", "the legal value is now"},
 		{"later verb", []string{"checkpoint", "set"}, "", "checkpoint set is not there yet"},
-		{"unknown verb", []string{"checkpoint", "move"}, "", "there is show and delete"},
+		{"unknown verb", []string{"checkpoint", "move"}, "", "there is show, copy and delete"},
+		{"copy to nowhere", []string{"checkpoint", "copy"}, "", "give --to"},
+		{"copy to what is no store", []string{"checkpoint", "copy", "--to", "place"}, "", "neither kafka:TOPIC nor file:PATH"},
 		{"no terminal", []string{"checkpoint", "delete"}, "", "give --yes"},
 		{"no such env file", []string{"--env-file", "/does/not/exist"}, "", "env file"},
 		{"bad setting", nil, "OUTBOXD_START=later", "OUTBOXD_START"},
@@ -181,10 +183,25 @@ func TestSetupDryRunNeedsNoServer(t *testing.T) {
 	}
 }
 
+// TestSetupOfMySQL: there is no SQL, and it says so.
+func TestSetupOfMySQL(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := run(t, env(t, "OUTBOXD_SOURCE_URL=mysql://relay@127.0.0.1:1/shop", "OUTBOXD_CHECKPOINT=kafka:places"), "setup", "--dry-run", "--start", "now")
+	want := []string{"-- mysql needs no SQL", `-- checkpoint topic "places", as by: kafka-topics.sh`, "cleanup.policy=compact", "the end of the binary log is saved in kafka:places"}
+	for _, w := range want {
+		if !strings.Contains(stdout, w) {
+			t.Errorf("no %s in %s", w, stdout)
+		}
+	}
+	if code != 0 || strings.Contains(stdout, "slot") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
 func TestNothingIsDoneWithoutAYes(t *testing.T) {
 	t.Parallel()
 	for _, input := range []string{"no\n", "\n", ""} {
-		for _, args := range [][]string{{"setup"}, {"checkpoint", "delete"}} {
+		for _, args := range [][]string{{"setup"}, {"checkpoint", "delete"}, {"checkpoint", "copy", "--to", "file:other"}} {
 			code, stdout, stderr := answer(t, &input, env(t), args...)
 			if code != 2 || stdout != "" || !strings.Contains(stderr, "not confirmed, nothing was done") {
 				t.Errorf("%v %q: exit %d, %s%s", args, input, code, stdout, stderr)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +54,7 @@ func logs() (*zap.Logger, *observer.ObservedLogs) {
 
 func save(t *testing.T, c *config.Config, pos source.Position) {
 	t.Helper()
-	if err := newStore(c).Save(t.Context(), checkpoint.Checkpoint{Name: c.Name, Position: pos, SavedAt: time.Now()}); err != nil {
+	if err := newStore(c, zap.NewNop()).Save(t.Context(), checkpoint.Checkpoint{Name: c.Name, Position: pos, SavedAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -70,7 +71,7 @@ func TestDeleteCheckpoint(t *testing.T) {
 	if !fault.Is(err, fault.CodeLeaseHeld) || fault.ExitCode(err) != fault.ExitConfig || !strings.Contains(err.Error(), "another") {
 		t.Fatalf("beside an active instance: %v", err)
 	}
-	if place, saved, err := ShowCheckpoint(t.Context(), c); !saved || err != nil || place.Position != "here" {
+	if place, saved, err := ShowCheckpoint(t.Context(), c, zap.NewNop()); !saved || err != nil || place.Position != "here" {
 		t.Fatalf("%+v, %v, %v", place, saved, err)
 	}
 	if seen.Len() != 0 {
@@ -81,7 +82,7 @@ func TestDeleteCheckpoint(t *testing.T) {
 	if err := deleteCheckpoint(t.Context(), db, c, log); err != nil {
 		t.Fatal(err)
 	}
-	if _, saved, err := ShowCheckpoint(t.Context(), c); saved || err != nil {
+	if _, saved, err := ShowCheckpoint(t.Context(), c, zap.NewNop()); saved || err != nil {
 		t.Errorf("saved %v, %v", saved, err)
 	}
 	audits := seen.FilterMessage("audit").All()
@@ -118,7 +119,7 @@ func TestForeignCheckpointIsNotDeleted(t *testing.T) {
 	if !fault.Is(err, fault.CodeForeign) {
 		t.Fatal(err)
 	}
-	if place, _, err := ShowCheckpoint(t.Context(), &other); err != nil || place.Position != "there" {
+	if place, _, err := ShowCheckpoint(t.Context(), &other, zap.NewNop()); err != nil || place.Position != "there" {
 		t.Error(place, err)
 	}
 }
@@ -139,7 +140,7 @@ func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
 	if _, err := run(); !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
-	if place, saved, err := ShowCheckpoint(t.Context(), c); err != nil || !saved || !place.Intent() {
+	if place, saved, err := ShowCheckpoint(t.Context(), c, zap.NewNop()); err != nil || !saved || !place.Intent() {
 		t.Fatalf("no intent is left (I6): %+v, %v, %v", place, saved, err)
 	}
 
@@ -147,7 +148,7 @@ func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
 	if _, err := run(); err != nil {
 		t.Fatal(err)
 	}
-	first, _, err := ShowCheckpoint(t.Context(), c)
+	first, _, err := ShowCheckpoint(t.Context(), c, zap.NewNop())
 	if err != nil || first.Intent() {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -158,7 +159,7 @@ func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
 	if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "is there already") || !strings.Contains(lines[1], "is there already") {
 		t.Fatal(lines, err)
 	}
-	if again, _, err := ShowCheckpoint(t.Context(), c); err != nil || !again.Equal(first) {
+	if again, _, err := ShowCheckpoint(t.Context(), c, zap.NewNop()); err != nil || !again.Equal(first) {
 		t.Errorf("the place has moved: %+v, %v", again, err)
 	}
 	if seen.FilterMessage("audit").Len() != n {
@@ -215,11 +216,15 @@ func TestMappingResult(t *testing.T) {
 func TestCheckTellsOfAnUnusableStore(t *testing.T) {
 	t.Parallel()
 	c := configure(t)
-	if r := checkStore(t.Context(), c); r.Status != preflight.OK {
+	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.OK {
 		t.Errorf("%+v", r)
 	}
 	c.Checkpoint.Path = filepath.Join(t.TempDir(), "absent", "place")
-	if r := checkStore(t.Context(), c); r.Status != preflight.Fail || len(r.Fix) == 0 {
+	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.Fail || len(r.Fix) == 0 {
+		t.Errorf("%+v", r)
+	}
+	c = configure(t, "OUTBOXD_CHECKPOINT=kafka:places")
+	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.Fail || r.ID != "kafka.checkpoint_topic" || !strings.Contains(r.Found, "127.0.0.1:1") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -236,18 +241,56 @@ func TestUnknownPartsAreRefused(t *testing.T) {
 	}
 }
 
-// TestRunStopsBeforeAnythingIsReached: a stop while the database is awaited is a clean one.
+// TestRunStopsBeforeAnythingIsReached: a stop while the database is awaited is
+// a clean one, and so it is while the brokers are, which hold the checkpoint.
 func TestRunStopsBeforeAnythingIsReached(t *testing.T) {
 	t.Parallel()
-	c := configure(t, "OUTBOXD_HTTP_ADDR=127.0.0.1:0")
-	stop := make(chan struct{})
-	close(stop)
-	log, seen := logs()
-	if err := Run(t.Context(), stop, c, Build{}, nil, log); err != nil {
-		t.Fatal(err)
+	for _, more := range [][]string{
+		nil,
+		{"OUTBOXD_CHECKPOINT=kafka:places"},
+		{"OUTBOXD_CHECKPOINT=kafka:places", "OUTBOXD_SOURCE_URL=mysql://relay@127.0.0.1:1/shop"},
+	} {
+		c := configure(t, append(more, "OUTBOXD_HTTP_ADDR=127.0.0.1:0")...)
+		stop := make(chan struct{})
+		close(stop)
+		log, seen := logs()
+		if err := Run(t.Context(), stop, c, Build{}, nil, log); err != nil {
+			t.Fatal(more, err)
+		}
+		if seen.FilterMessage("stopped").Len() != 1 {
+			t.Errorf("%v: logged %v", more, seen.All())
+		}
 	}
-	if seen.FilterMessage("stopped").Len() != 1 {
-		t.Errorf("logged %v", seen.All())
+}
+
+func TestPartsFollowTheConfiguration(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"postgres://relay@127.0.0.1:1/shop": "*postgres.Source", "mysql://relay@127.0.0.1:1/shop": "*mysql.Source", "mariadb://relay@127.0.0.1:1/shop": "*mysql.Source",
+	} {
+		c := configure(t, "OUTBOXD_SOURCE_URL="+url)
+		if db, err := newSource(c, c.Source.Login, nil, zap.NewNop()); err != nil || fmt.Sprintf("%T", db) != want {
+			t.Errorf("%s: %T, %v", url, db, err)
+		}
+	}
+	for setting, want := range map[string]string{"OUTBOXD_CHECKPOINT=file:place": "*file.Store", "OUTBOXD_CHECKPOINT=kafka:places": "*topic.Store"} {
+		if s := newStore(configure(t, setting), zap.NewNop()); fmt.Sprintf("%T", s) != want {
+			t.Errorf("%s: %T", setting, s)
+		}
+	}
+	c := configure(t, "OUTBOXD_AUTO_SETUP=false", "OUTBOXD_CHECKPOINT=kafka:places")
+	if got := topicConfig(c); got.CreateTopic || got.Topic != "places" || got.Name != c.Name || len(got.Conn.Brokers) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A URL that only the source can judge, for it opens the files in it, is a fault too.
+func TestUnusableURLOfMySQL(t *testing.T) {
+	t.Parallel()
+	c := configure(t, "OUTBOXD_SOURCE_URL=mysql://relay@127.0.0.1:1/shop?ssl-ca="+filepath.Join(t.TempDir(), "absent"))
+	_, err := newSource(c, c.Source.Login, nil, zap.NewNop())
+	if !fault.Is(err, fault.CodeConfig) || !strings.Contains(err.Error(), "absent") {
+		t.Error(err)
 	}
 }
 

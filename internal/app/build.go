@@ -11,12 +11,15 @@ import (
 
 	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/checkpoint/file"
+	"github.com/outboxd/outboxd/checkpoint/topic"
 	"github.com/outboxd/outboxd/internal/config"
+	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/sink/kafka"
 	"github.com/outboxd/outboxd/sink/stdout"
 	"github.com/outboxd/outboxd/source"
+	"github.com/outboxd/outboxd/source/mysql"
 	"github.com/outboxd/outboxd/source/postgres"
 	"github.com/outboxd/outboxd/transform"
 )
@@ -40,6 +43,15 @@ type store interface {
 
 func newSource(c *config.Config, login config.Login, validate func(*source.Table) error, log *zap.Logger) (database, error) {
 	switch c.Source.Scheme {
+	case "mysql", "mariadb":
+		tables := make([]mysql.TableName, len(c.Tables))
+		for i, t := range c.Tables {
+			tables[i] = mysql.TableName{Schema: t.Schema, Name: t.Name}
+		}
+		return mysql.New(mysql.Config{
+			URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
+			ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), OnUpdate: mysql.OnUpdate(c.OnUpdate), Validate: validate,
+		}, log.Named("mysql"))
 	case "postgres":
 		tables := make([]postgres.TableName, len(c.Tables))
 		for i, t := range c.Tables {
@@ -54,7 +66,18 @@ func newSource(c *config.Config, login config.Login, validate func(*source.Table
 	}
 }
 
-func newStore(c *config.Config) store { return file.New(c.Checkpoint.Path, c.Name) }
+func newStore(c *config.Config, log *zap.Logger) store {
+	if c.Checkpoint.Topic != "" {
+		return topic.Open(topicConfig(c), log.Named("checkpoint"))
+	}
+	return file.New(c.Checkpoint.Path, c.Name)
+}
+
+func topicConfig(c *config.Config) topic.Config {
+	return topic.Config{
+		Conn: kafkaconn.Config{Brokers: c.Kafka.Brokers}, Topic: c.Checkpoint.Topic, Name: c.Name, CreateTopic: c.AutoSetup,
+	}
+}
 
 func openSink(c *config.Config, out io.Writer, log *zap.Logger) (func(context.Context) (sink.Sink, error), error) {
 	switch c.Sink {

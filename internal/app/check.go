@@ -30,12 +30,15 @@ func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}
-	return append(results, checkStore(ctx, c)), nil
+	return append(results, checkStore(ctx, c, log)), nil
 }
 
-func checkStore(ctx context.Context, c *config.Config) preflight.Result {
-	s := newStore(c)
-	r := preflight.Result{Status: preflight.OK, ID: "checkpoint.writable", Found: c.Checkpoint.Path + " can be saved to"}
+func checkStore(ctx context.Context, c *config.Config, log *zap.Logger) preflight.Result {
+	s := newStore(c, log)
+	r := preflight.Result{Status: preflight.OK, ID: "checkpoint.writable", Found: c.Checkpoint.String() + " can be saved to"}
+	if c.Checkpoint.Topic != "" {
+		r.ID, r.Found = "kafka.checkpoint_topic", c.Checkpoint.String()+" has one partition and is compacted, or may be made"
+	}
 	err := s.Check(ctx)
 	if err == nil {
 		err = s.Close()

@@ -21,8 +21,10 @@ var errHeld = errors.New("another instance holds the lease")
 const commandTimeout = 30 * time.Second
 
 // ShowCheckpoint reads the stored place; saved is false when there is none.
-func ShowCheckpoint(ctx context.Context, c *config.Config) (place checkpoint.Checkpoint, saved bool, err error) {
-	s := newStore(c)
+func ShowCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) (place checkpoint.Checkpoint, saved bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	s := newStore(c, log)
 	defer func() { err = errors.Join(err, s.Close()) }()
 	place, err = s.Load(ctx)
 	if errors.Is(err, checkpoint.ErrNone) {
@@ -42,24 +44,51 @@ func DeleteCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) er
 
 func deleteCheckpoint(ctx context.Context, db source.Source, c *config.Config, log *zap.Logger) error {
 	return alone(ctx, db, func(ctx context.Context) (err error) {
-		s := newStore(c)
+		s := newStore(c, log)
 		defer func() { err = errors.Join(err, s.Close()) }()
-		before := "unreadable"
-		place, err := s.Load(ctx)
-		switch {
-		case errors.Is(err, checkpoint.ErrNone):
-			before = "none"
-		case err == nil:
-			before = string(place.Position)
-		case !fault.Is(err, fault.CodeCheckpointUnreadable):
+		held, err := look(ctx, s)
+		if err != nil {
 			return err
 		}
 		if err := s.Delete(ctx); err != nil {
 			return err
 		}
-		audit(log, "checkpoint delete", c.Name+" in "+c.Checkpoint.Path, before, "none")
+		audit(log, "checkpoint delete", c.Name+" in "+c.Checkpoint.String(), held.String(), "none")
 		return nil
 	})
+}
+
+// holding is what a store was found to hold of us.
+type holding struct {
+	place  checkpoint.Checkpoint
+	saved  bool   // place is what was saved
+	broken string // why what is there can't be loaded, so that only Delete makes room
+}
+
+func (h holding) String() string {
+	switch {
+	case h.broken != "":
+		return h.broken
+	case !h.saved:
+		return "none"
+	case h.place.Intent():
+		return "intent"
+	}
+	return string(h.place.Position)
+}
+
+// look fails at another connector's checkpoint, and when there is no answer.
+func look(ctx context.Context, s store) (holding, error) {
+	place, err := s.Load(ctx)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return holding{}, nil
+	case fault.Is(err, fault.CodeCheckpointUnreadable):
+		return holding{broken: "unreadable"}, nil
+	case fault.Is(err, fault.CodePositionLost):
+		return holding{broken: "lost"}, nil
+	}
+	return holding{place: place, saved: true}, err
 }
 
 // alone does something under the lease, or refuses at once when somebody else has it.

@@ -20,7 +20,7 @@ func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, lo
 	log = log.Named("http")
 	s := admin.New(admin.Config{
 		Report:  func() admin.Report { return report(c.Name, b.Version, e.Status(), time.Now()) },
-		Metrics: m.Handler(), Log: log,
+		Metrics: m.Handler(), Hosts: c.HTTPHosts, Log: log,
 	})
 	addr, err := s.Start(c.HTTPAddr)
 	if err != nil {

@@ -22,10 +22,12 @@ type Build struct{ Version, Commit string }
 // is where the stdout sink writes.
 func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, stdout io.Writer, log *zap.Logger) (err error) {
 	log = log.With(zap.String("name", c.Name))
-	st := newStore(c)
+	st := newStore(c, log)
 	defer func() { err = errors.Join(err, st.Close()) }()
-	if err := st.Check(ctx); err != nil { // a save that can't work must not be found out under load
-		return err
+	if c.Checkpoint.Topic == "" { // a topic is judged when it is loaded from, for brokers may have to be waited for
+		if err := st.Check(ctx); err != nil { // a save that can't work must not be found out under load
+			return err
+		}
 	}
 	engine, m, err := build(c, b, st, stdout, log)
 	if err != nil {
@@ -37,7 +39,7 @@ func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, s
 	}
 	defer shut()
 	log.Info("starting", zap.String("version", b.Version), zap.String("source", c.Source.URL), zap.Stringers("tables", c.Tables),
-		zap.String("sink", c.Sink), zap.String("checkpoint", c.Checkpoint.Path), zap.String("http", c.HTTPAddr))
+		zap.String("sink", c.Sink), zap.Stringer("checkpoint", c.Checkpoint), zap.String("http", c.HTTPAddr))
 	if err := engine.Run(ctx, stop); err != nil {
 		return err
 	}

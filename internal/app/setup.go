@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/checkpoint/topic"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/sink/kafka"
@@ -63,11 +64,18 @@ type setup struct {
 func (s *setup) add(line string, args ...any) { s.lines = append(s.lines, fmt.Sprintf(line, args...)) }
 
 func (s *setup) tell(o SetupOptions) {
-	for _, statement := range s.admin.Statements() {
+	statements := s.admin.Statements()
+	for _, statement := range statements {
 		s.add("%s;", statement)
 	}
+	if len(statements) == 0 {
+		s.add("-- %s needs no SQL: its binary log is read as it is", s.c.Source.Scheme)
+	}
+	if s.c.Checkpoint.Topic != "" {
+		s.add("-- checkpoint topic %q, as by: %s", s.c.Checkpoint.Topic, topicConfig(s.c).Command())
+	}
 	if o.Now {
-		s.add("-- then slot %q is made, and its position saved in %s", s.c.Postgres.Slot, s.c.Checkpoint.Path)
+		s.add("-- then %s saved in %s", s.firstPlace(), s.c.Checkpoint)
 	}
 	for _, t := range o.Topics {
 		s.add("-- topic %q: partitions %s, replicas %s", t, orDefault(s.c.Kafka.TopicPartitions), orDefault(s.c.Kafka.TopicReplication))
@@ -86,13 +94,42 @@ func (s *setup) make(ctx context.Context, o SetupOptions) error {
 	if err != nil {
 		return fmt.Errorf("set up the source: %w", err)
 	}
-	s.done(made, "publication "+strconv.Quote(s.c.Postgres.Publication))
+	if s.c.Source.MySQL() {
+		s.add("nothing to make in %s: its binary log is read as it is", s.c.Source.Scheme)
+	} else {
+		s.done(made, "publication "+strconv.Quote(s.c.Postgres.Publication))
+	}
+	if err := s.checkpointTopic(ctx); err != nil {
+		return err
+	}
 	if err := s.topics(ctx, o.Topics); err != nil {
 		return err
 	}
 	if o.Now {
 		return alone(ctx, s.run, s.begin)
 	}
+	return nil
+}
+
+// firstPlace says what begin makes.
+func (s *setup) firstPlace() string {
+	if s.c.Source.MySQL() {
+		return "the end of the binary log is"
+	}
+	return fmt.Sprintf("slot %q is made, and its position", s.c.Postgres.Slot)
+}
+
+func (s *setup) checkpointTopic(ctx context.Context) (err error) {
+	if s.c.Checkpoint.Topic == "" {
+		return nil
+	}
+	t := topic.Open(topicConfig(s.c), s.log.Named("checkpoint"))
+	defer func() { err = errors.Join(err, t.Close()) }()
+	made, err := t.Create(ctx)
+	if err != nil {
+		return err
+	}
+	s.done(made, "checkpoint topic "+strconv.Quote(s.c.Checkpoint.Topic))
 	return nil
 }
 
@@ -122,7 +159,7 @@ func (s *setup) done(made bool, what string) {
 
 // begin makes the first place, as run would, under the lease.
 func (s *setup) begin(ctx context.Context) (err error) {
-	st := newStore(s.c)
+	st := newStore(s.c, s.log)
 	defer func() { err = errors.Join(err, st.Close()) }()
 	place, err := st.Load(ctx)
 	intended := err == nil
@@ -130,7 +167,7 @@ func (s *setup) begin(ctx context.Context) (err error) {
 	case err != nil && !errors.Is(err, checkpoint.ErrNone):
 		return err
 	case intended && !place.Intent():
-		s.add("position %s is there already, saved in %s", place.Position, s.c.Checkpoint.Path)
+		s.add("position %s is there already, saved in %s", place.Position, s.c.Checkpoint)
 		return nil
 	case !intended: // before anything is made on the server (I6)
 		if err := st.Save(ctx, checkpoint.Checkpoint{Name: s.c.Name, SavedAt: time.Now().UTC()}); err != nil {
@@ -144,7 +181,11 @@ func (s *setup) begin(ctx context.Context) (err error) {
 	if err := st.Save(ctx, checkpoint.Checkpoint{Name: s.c.Name, Position: pos, SavedAt: time.Now().UTC()}); err != nil {
 		return fmt.Errorf("save the first position: %w", err)
 	}
-	s.add("slot %q and position %s saved in %s", s.c.Postgres.Slot, pos, s.c.Checkpoint.Path)
-	audit(s.log, "setup", s.c.Name+" in "+s.c.Checkpoint.Path, "none", string(pos))
+	made := fmt.Sprintf("position %s", pos)
+	if !s.c.Source.MySQL() {
+		made = fmt.Sprintf("slot %q and %s", s.c.Postgres.Slot, made)
+	}
+	s.add("%s saved in %s", made, s.c.Checkpoint)
+	audit(s.log, "setup", s.c.Name+" in "+s.c.Checkpoint.String(), "none", string(pos))
 	return nil
 }

@@ -24,9 +24,11 @@ type Config struct {
 	DrainTimeout     time.Duration
 	BufferEvents     int   // read and not yet acknowledged
 	BufferBytes      int64 // the same in bytes
-	AutoSetup        bool  // whether run may create publication and slot
+	AutoSetup        bool  // whether run may create publication, slot and checkpoint topic
 	SetupURL         Login // another login for setup; zero: none
 	Postgres         Postgres
+	MySQL            MySQL
+	OnUpdate         string // ignore, warn, stop; empty: the source decides by the table
 	Checkpoint       Checkpoint
 	Columns          Columns
 	Headers          []Header
@@ -37,19 +39,23 @@ type Config struct {
 	Sink  string // kafka, stdout
 	Kafka Kafka
 
-	HTTPAddr  string // empty: no HTTP
-	LogLevel  string // debug, info, warn, error
-	LogFormat string // json, console; empty: console on a terminal, else json
+	HTTPAddr  string   // empty: no HTTP
+	HTTPHosts []string // names that may be asked for, beside IP addresses and localhost
+	LogLevel  string   // debug, info, warn, error
+	LogFormat string   // json, console; empty: console on a terminal, else json
 
 	values []Value
 }
 
 // Source says which database to read and as whom.
 type Source struct {
-	Scheme string // postgres
+	Scheme string // postgres, mysql, mariadb
 	Login
 	Database string // as the URL names it
 }
+
+// MySQL reports whether the source is MySQL or MariaDB.
+func (s Source) MySQL() bool { return s.Scheme == "mysql" || s.Scheme == "mariadb" }
 
 // Login is a database address. The password is kept apart from the URL, so
 // that the URL is safe to hand around.
@@ -68,15 +74,22 @@ type Postgres struct {
 	Publication string
 }
 
-// Checkpoint says where the place is stored and how often.
+// MySQL holds what only a MySQL or MariaDB source needs.
+type MySQL struct {
+	ServerID uint32 // 0: derived by the source
+	Position string // auto, gtid, file
+}
+
+// Checkpoint says where the place is stored and how often. Either Topic or Path is set.
 type Checkpoint struct {
-	Path      string // of the file
+	Topic     string // of Kafka
+	Path      string // of a file
 	Interval  time.Duration
 	MaxEvents int // delivered and not yet saved
 }
 
 // Columns names the column of each role; empty: found by its usual names.
-// AggregateID may be None.
+// AggregateID may be None, or payload: and a path to a member.
 type Columns struct {
 	ID, AggregateID, AggregateType, EventType, Payload string
 }

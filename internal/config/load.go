@@ -35,6 +35,7 @@ func Load(environ []string, envFile ...string) (*Config, []Warning, error) {
 		l.row(&rows[i])
 	}
 	l.require(rows)
+	l.fit(rows)
 	l.derive()
 	l.unknown(rows)
 	return l.c, l.warnings, l.problems.fault()
@@ -172,20 +173,50 @@ func mask(v *Variable, value string) string {
 
 // require names what is missing, unless what was set was already found wrong.
 func (l *loader) require(rows []Variable) {
-	missing := func(name string) {
-		if slices.ContainsFunc(l.problems, func(p Problem) bool { return strings.HasPrefix(p.Name, name) }) {
-			return
-		}
+	missing := func(name, reason string) {
 		i := slices.IndexFunc(rows, func(v Variable) bool { return v.Name == name })
-		l.problems = append(l.problems, Problem{Name: name, Reason: "is required", Legal: rows[i].legal})
+		wrong := func(p Problem) bool { return slices.Contains(rows[i].names(), p.Name) }
+		if !slices.ContainsFunc(l.problems, wrong) {
+			l.problems = append(l.problems, Problem{Name: name, Reason: reason, Legal: rows[i].legal})
+		}
 	}
 	if _, ok := l.taken["OUTBOXD_SOURCE_URL"]; !ok {
-		missing("OUTBOXD_SOURCE_URL")
+		missing("OUTBOXD_SOURCE_URL", "is required")
 	}
-	if l.c.Sink == "kafka" && len(l.c.Kafka.Brokers) == 0 &&
-		!slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Name == "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS" }) {
-		missing("OUTBOXD_KAFKA_BROKERS")
+	switch {
+	case len(l.c.Kafka.Brokers) > 0:
+	case l.c.Sink == "kafka":
+		missing("OUTBOXD_KAFKA_BROKERS", "is required")
+	case l.c.Checkpoint.Topic != "":
+		missing("OUTBOXD_KAFKA_BROKERS", "is required by OUTBOXD_CHECKPOINT="+l.c.Checkpoint.String())
 	}
+}
+
+// fit names what was set for another database than the URL's.
+func (l *loader) fit(rows []Variable) {
+	for i := range rows {
+		v := &rows[i]
+		s, set := l.taken[v.Name]
+		switch {
+		case !set:
+		case !suits(v.Name, l.c.Source):
+			l.problems = append(l.problems, Problem{Name: s.name, Reason: "is set and the source is " + l.c.Source.Scheme + "://", Legal: "leave it unset"})
+		case v.Name == "OUTBOXD_SETUP_URL" && l.c.Source.Scheme == "postgres" && !strings.HasPrefix(l.c.SetupURL.URL, "postgres://"):
+			l.problems = append(l.problems, Problem{Name: s.name, Reason: "leads to another kind of database than OUTBOXD_SOURCE_URL", Legal: v.legal})
+		}
+	}
+}
+
+// suits reports whether a variable has to do with the source. There is nothing
+// to set up in MySQL, so it needs no login for that.
+func suits(name string, s Source) bool {
+	switch {
+	case s.Scheme == "":
+		return true
+	case s.MySQL():
+		return !strings.HasPrefix(name, "OUTBOXD_POSTGRES_") && name != "OUTBOXD_SETUP_URL"
+	}
+	return !strings.HasPrefix(name, "OUTBOXD_MYSQL_")
 }
 
 // derive fills in what follows from other settings.
@@ -195,11 +226,24 @@ func (l *loader) derive() {
 	if c.SetupURL.URL != "" {
 		c.SetupURL.Password = l.password("", "OUTBOXD_SETUP_URL")
 	}
+	if c.Checkpoint.Topic == "" && c.Checkpoint.Path == "" {
+		text := fileCheckpoint
+		if c.Sink == "kafka" {
+			text = kafkaCheckpoint
+		}
+		_ = c.Checkpoint.set(text) // it is legal
+		l.derived("OUTBOXD_CHECKPOINT", text)
+	}
 	if c.Name == "" && c.Source.Database != "" && len(c.Tables) > 0 {
-		c.Name = deriveName(c.Source.Database, c.Tables[0])
+		home := "public"
+		if c.Source.MySQL() {
+			home = c.Source.Database
+		}
+		c.Name = deriveName(c.Source.Database, home, c.Tables[0])
 		l.derived("OUTBOXD_NAME", c.Name)
 	}
-	if c.Name == "" {
+	c.values = slices.DeleteFunc(c.values, func(v Value) bool { return v.Origin == "default" && !suits(v.Name, c.Source) })
+	if c.Name == "" || c.Source.MySQL() {
 		return
 	}
 	pgName := strings.ReplaceAll(c.Name, "-", "_")

@@ -51,7 +51,8 @@ func TestDefaults(t *testing.T) {
 		BufferBytes:  32 << 20,
 		AutoSetup:    true,
 		Postgres:     Postgres{Slot: "shop_outbox", Publication: "shop_outbox"},
-		Checkpoint:   Checkpoint{Path: "outboxd.checkpoint", Interval: time.Second, MaxEvents: 10000},
+		MySQL:        MySQL{Position: "auto"},
+		Checkpoint:   Checkpoint{Topic: "outboxd.checkpoints", Interval: time.Second, MaxEvents: 10000},
 		Headers:      []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}},
 		Topic:        "outbox.event.{aggregate_type}",
 		OnNullKey:    "reject",
@@ -72,14 +73,15 @@ func TestEverythingSet(t *testing.T) {
 		"OUTBOXD_NAME=orders-1", "OUTBOXD_SOURCE_URL=postgresql://u:p%40ss@a:5432,b:5433/shop?sslmode=require",
 		"OUTBOXD_SOURCE_USER=other", "OUTBOXD_TABLES=Sales.Orders_Outbox,\"Sales\".\"Out.Box\"", "OUTBOXD_START=now", "OUTBOXD_SINK=stdout",
 		"OUTBOXD_DELIVERY=at-least-once", "OUTBOXD_CHECKPOINT=file:/var/lib/outboxd/a:b", "OUTBOXD_CHECKPOINT_INTERVAL=250ms", "OUTBOXD_CHECKPOINT_MAX_EVENTS=5",
-		"OUTBOXD_COLUMN_ID=eid", "OUTBOXD_COLUMN_AGGREGATE_ID=none", "OUTBOXD_COLUMN_AGGREGATE_TYPE=at", "OUTBOXD_COLUMN_EVENT_TYPE=et", "OUTBOXD_COLUMN_PAYLOAD=body",
+		"OUTBOXD_COLUMN_ID=eid", "OUTBOXD_COLUMN_AGGREGATE_ID=payload:$.order['the id']", "OUTBOXD_COLUMN_AGGREGATE_TYPE=at", "OUTBOXD_COLUMN_EVENT_TYPE=et", "OUTBOXD_COLUMN_PAYLOAD=body",
 		"OUTBOXD_HEADERS=id:ID, eventType", "OUTBOXD_TOPIC=e.{column:region}.{table}", "OUTBOXD_TOMBSTONE_ON_EMPTY=true", "OUTBOXD_ON_NULL_KEY=null",
 		"OUTBOXD_KAFKA_BROKERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_COMPRESSION=zstd", "OUTBOXD_KAFKA_LINGER=0",
 		"OUTBOXD_KAFKA_BATCH_BYTES=512KiB", "OUTBOXD_KAFKA_MAX_MESSAGE_BYTES=2MB", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "OUTBOXD_KAFKA_TOPIC_PARTITIONS=12",
 		"OUTBOXD_KAFKA_TOPIC_REPLICATION=3", "OUTBOXD_POSTGRES_SLOT=s_1", "OUTBOXD_POSTGRES_PUBLICATION=My Pub", "OUTBOXD_AUTO_SETUP=false",
 		"OUTBOXD_SETUP_URL=postgres://admin:geheim@a/shop", "OUTBOXD_BUFFER_EVENTS=7", "OUTBOXD_BUFFER_BYTES=1GiB", "OUTBOXD_DRAIN_TIMEOUT=1h30m", "OUTBOXD_START_TIMEOUT=5s",
 		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop",
-		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=ignore",
+		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
+		"OUTBOXD_HTTP_HOSTS=relay.example, outboxd",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +99,8 @@ func TestEverythingSet(t *testing.T) {
 			Login: Login{URL: "postgres://u@a:5432,b:5433/shop?sslmode=require", User: "other"}},
 		Tables: []Table{{"sales", "orders_outbox"}, {"Sales", "Out.Box"}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
 		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub"},
-		Checkpoint: Checkpoint{"/var/lib/outboxd/a:b", 250 * time.Millisecond, 5}, Columns: Columns{"eid", "none", "at", "et", "body"},
+		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
+		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5}, Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body"},
 		Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
 		Sink: "stdout", Kafka: Kafka{Brokers: []string{"a:1", "[::1]:2", "[::2]:9092"}, Compression: "zstd", BatchBytes: 512 << 10, MaxMessageBytes: 2e6,
 			CreateTopics: true, TopicPartitions: 12, TopicReplication: 3},
@@ -118,8 +121,17 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_SOURCE_URL=shop", "not a URL"},
 		{"OUTBOXD_SOURCE_URL=host=db dbname=shop", "not a URL"},
 		{"OUTBOXD_SOURCE_URL=oracle://u@h/d", "no database that is known"},
-		{"OUTBOXD_SOURCE_URL=mysql://u@h/d", "mysql:// is not there yet"},
-		{"OUTBOXD_SOURCE_URL=mariadb://u@h/d", "mariadb:// is not there yet"},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h", "names no database"},
+		{"OUTBOXD_SOURCE_URL=mysql:///d", "names no host"},
+		{"OUTBOXD_SOURCE_URL=mysql://u:1?geheim@h/d", "names no database"},
+		{"OUTBOXD_SOURCE_URL=mysql://u:1/d?geheim@h/d", "percent-encode"},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?password=geheim", `parameter "password"`},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?sslmode=require", `parameter "sslmode"`},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?ssl-mode=REQUIRED&ssl-mode=DISABLED", "ssl-mode twice"},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?ssl-ca=", "without a value"},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?ssl-mode=verify-full", "VERIFY_IDENTITY"},
+		{"OUTBOXD_SOURCE_URL=mysql://u@h/d?ssl-cert=/c", "ssl-cert and ssl-key"},
+		{"OUTBOXD_SOURCE_URL=mariadb://u@h/d?socket", "malformed parameter"},
 		{"OUTBOXD_SOURCE_URL=postgres://u@h", "names no database"},
 		{"OUTBOXD_SOURCE_URL=postgres:///d", "names no host"},
 		{"OUTBOXD_SOURCE_URL=postgres://u@h:port/d", "host[:port]"},
@@ -140,14 +152,33 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_START=Now", "none of the legal"},
 		{"OUTBOXD_SINK=redis", "none of the legal"},
 		{"OUTBOXD_DELIVERY=exactly-once", "exactly-once is not there yet"},
-		{"OUTBOXD_CHECKPOINT=kafka:t", "topic store is not there yet"},
-		{"OUTBOXD_CHECKPOINT=/var/lib/place", "not file:PATH"},
-		{"OUTBOXD_CHECKPOINT=file:", "not file:PATH"},
+		{"OUTBOXD_CHECKPOINT=kafka:", "names no topic"},
+		{"OUTBOXD_CHECKPOINT=kafka:a/b", "names no topic"},
+		{"OUTBOXD_CHECKPOINT=kafka:..", "names no topic"},
+		{"OUTBOXD_CHECKPOINT=kafka:" + strings.Repeat("x", 250), "names no topic"},
+		{"OUTBOXD_CHECKPOINT=kafka", "names no topic"},
+		{"OUTBOXD_CHECKPOINT=/var/lib/place", "neither kafka:TOPIC nor file:PATH"},
+		{"OUTBOXD_CHECKPOINT=file:", "neither kafka:TOPIC nor file:PATH"},
 		{"OUTBOXD_CHECKPOINT_INTERVAL=1", "without a unit"},
 		{"OUTBOXD_CHECKPOINT_INTERVAL=1ms", "too short"},
 		{"OUTBOXD_CHECKPOINT_MAX_EVENTS=0", "out of range"},
 		{"OUTBOXD_CHECKPOINT_MAX_EVENTS=10k", "whole number"},
-		{"OUTBOXD_COLUMN_AGGREGATE_ID=payload:$.order_id", "not there yet"},
+		{"OUTBOXD_COLUMN_AGGREGATE_ID=payload:order_id", ".name and ['name']"},
+		{"OUTBOXD_COLUMN_AGGREGATE_ID=payload:$", ".name and ['name']"},
+		{"OUTBOXD_COLUMN_AGGREGATE_ID=payload:$.a[0]", ".name and ['name']"},
+		{"OUTBOXD_COLUMN_AGGREGATE_ID=payload:$..a", ".name and ['name']"},
+		{"OUTBOXD_ON_UPDATE=skip", "none of the legal"},
+		{"OUTBOXD_MYSQL_SERVER_ID=0", "whole number from 1 to 4294967295"},
+		{"OUTBOXD_MYSQL_SERVER_ID=4294967296", "out of range"},
+		{"OUTBOXD_MYSQL_SERVER_ID=99999999999999999999", "out of range"},
+		{"OUTBOXD_MYSQL_SERVER_ID=-1", "whole number"},
+		{"OUTBOXD_MYSQL_SERVER_ID=1", "the source is postgres://"},
+		{"OUTBOXD_MYSQL_POSITION=offset", "none of the legal"},
+		{"OUTBOXD_MYSQL_POSITION=auto", "the source is postgres://"},
+		{"OUTBOXD_SETUP_URL=mysql://root@h/d", "another kind of database"},
+		{"OUTBOXD_HTTP_HOSTS=relay.example:8080", "no host name"},
+		{"OUTBOXD_HTTP_HOSTS=a,,b", "no host name"},
+		{"OUTBOXD_HTTP_HOSTS=*", "no host name"},
 		{"OUTBOXD_HEADERS=id,position", "the header position is not there yet"},
 		{"OUTBOXD_HEADERS=id,kind", "unknown header"},
 		{"OUTBOXD_HEADERS=id,eventType:id", "twice"},
@@ -384,6 +415,8 @@ func TestMasking(t *testing.T) {
 		"postgres:///d?host=/run/postgresql&password=geheim":   "postgres://:***@/d?host=/run/postgresql",
 		"postgres://u:geheim@h/d?sslpassword=geheim&a=b":       "postgres://u:***@h/d?sslpassword=***&a=b",
 		"postgres://u:geheim@h/?dbname=d&passfile=/etc/pgpass": "postgres://u:***@h/?dbname=d&passfile=/etc/pgpass",
+		"mariadb://u:geheim@h/d?ssl-mode=REQUIRED":             "mariadb://u:***@h/d?ssl-mode=REQUIRED",
+		"mysql://u:geheim@h/d?password=geheim":                 "***",
 	} {
 		c, _, err := Load([]string{least[1], "OUTBOXD_SOURCE_URL=" + url})
 		if v := value(c, "OUTBOXD_SOURCE_URL"); v.Value != shown {
@@ -399,27 +432,124 @@ func TestDeriveName(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 60)
 	for _, tc := range []struct {
-		database string
-		table    Table
-		want     string
+		database, home string
+		table          Table
+		want           string
 	}{
-		{"shop", Table{Name: "outbox"}, "shop-outbox"},
-		{"shop", Table{"public", "outbox"}, "shop-outbox"},
-		{"Shop_DB", Table{"sales", "Out.Box_"}, "shop-db-sales-out-box"},
-		{"1", Table{Name: "2"}, "1-2"},
+		{"shop", "public", Table{Name: "outbox"}, "shop-outbox"},
+		{"shop", "public", Table{"public", "outbox"}, "shop-outbox"},
+		{"Shop_DB", "public", Table{"sales", "Out.Box_"}, "shop-db-sales-out-box"},
+		{"1", "public", Table{Name: "2"}, "1-2"},
+		{"shop", "shop", Table{"shop", "outbox"}, "shop-outbox"},
+		{"shop", "shop", Table{"public", "Outbox"}, "shop-public-outbox"},
 	} {
-		if got := deriveName(tc.database, tc.table); got != tc.want {
+		if got := deriveName(tc.database, tc.home, tc.table); got != tc.want {
 			t.Errorf("%s %s: %s, want %s", tc.database, tc.table, got, tc.want)
 		}
 	}
 	seen := map[string]bool{}
 	for _, db := range []string{long, long + "y", "ж", "дом"} {
 		for _, table := range []string{"ящик", "почта", "outbox"} {
-			n := deriveName(db, Table{Name: table})
+			n := deriveName(db, "public", Table{Name: table})
 			if !validName(n) || seen[n] {
 				t.Errorf("%s %s: %q", db, table, n)
 			}
 			seen[n] = true
+		}
+	}
+}
+
+func TestMySQL(t *testing.T) {
+	t.Parallel()
+	c, _, err := Load([]string{
+		"OUTBOXD_SOURCE_URL=MySQL://u:p%40ss@a,b:3307/Shop?ssl-mode=verify_ca&ssl-ca=/ca.pem", "OUTBOXD_KAFKA_BROKERS=k1",
+		"OUTBOXD_TABLES=Outbox,`Odd.Name`.`b``c`", "OUTBOXD_MYSQL_SERVER_ID=4294967295", "OUTBOXD_MYSQL_POSITION=file", "OUTBOXD_ON_UPDATE=warn",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := c.Source.Password(); p != "p@ss" || c.Source.URL != "mysql://u@a,b:3307/Shop?ssl-mode=verify_ca&ssl-ca=/ca.pem" || !c.Source.MySQL() {
+		t.Errorf("%+v", c.Source)
+	}
+	if !reflect.DeepEqual(c.Tables, []Table{{Name: "Outbox"}, {"Odd.Name", "b`c"}}) || c.MySQL != (MySQL{1<<32 - 1, "file"}) || c.OnUpdate != "warn" {
+		t.Errorf("%+v %+v %s", c.Tables, c.MySQL, c.OnUpdate)
+	}
+	if c.Name != "shop-outbox" || c.Postgres != (Postgres{}) {
+		t.Errorf("name %s, %+v", c.Name, c.Postgres)
+	}
+	for _, v := range c.Values() {
+		if strings.Contains(v.Name, "POSTGRES") || v.Name == "OUTBOXD_SETUP_URL" {
+			t.Errorf("%s is shown", v.Name)
+		}
+	}
+	c, _, err = Load([]string{"OUTBOXD_SOURCE_URL=mariadb:///d?socket=/run/mysqld.sock", "OUTBOXD_KAFKA_BROKERS=k1", "OUTBOXD_TABLES=d.outbox"})
+	if err != nil || c.Source.URL != "mariadb:///d?socket=/run/mysqld.sock" || !c.Source.MySQL() || c.Name != "d-outbox" || c.MySQL.Position != "auto" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestBadSettingsOfMySQL(t *testing.T) {
+	t.Parallel()
+	for set, reason := range map[string]string{
+		"OUTBOXD_POSTGRES_SLOT=s":                   "the source is mysql://",
+		"OUTBOXD_POSTGRES_PUBLICATION=p":            "the source is mysql://",
+		"OUTBOXD_POSTGRES_FAILOVER_SLOT=false":      "the source is mysql://",
+		"OUTBOXD_POSTGRES_MESSAGE_PREFIX=p":         "not there yet",
+		"OUTBOXD_SETUP_URL=mysql://root@h/d":        "the source is mysql://",
+		"OUTBOXD_TABLES=outbox,shop.outbox":         "names shop.outbox twice",
+		"OUTBOXD_TABLES=" + string(make([]byte, 1)): "control character",
+		"OUTBOXD_TABLES=" + strings.Repeat("ä", 65): "65 characters",
+	} {
+		name, _, _ := strings.Cut(set, "=")
+		_, _, err := Load([]string{"OUTBOXD_SOURCE_URL=mysql://u@h/shop", "OUTBOXD_KAFKA_BROKERS=k1", set})
+		if ps := problems(t, err); len(ps) != 1 || ps[0].Name != name || !strings.Contains(ps[0].String(), reason) {
+			t.Errorf("%s: %v", set, ps)
+		}
+	}
+	if _, _, err := Load([]string{"OUTBOXD_SOURCE_URL=mysql://u@h/shop", "OUTBOXD_KAFKA_BROKERS=k1", "OUTBOXD_TABLES=a,A," + strings.Repeat("ä", 64)}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCheckpointGoesWithTheSink(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		more []string
+		want Checkpoint
+	}{
+		{nil, Checkpoint{Topic: "outboxd.checkpoints"}},
+		{[]string{"OUTBOXD_SINK=stdout"}, Checkpoint{Path: "outboxd.checkpoint"}},
+		{[]string{"OUTBOXD_SINK=stdout", "OUTBOXD_CHECKPOINT=kafka:Own_topic-1.x"}, Checkpoint{Topic: "Own_topic-1.x"}},
+		{[]string{"OUTBOXD_CHECKPOINT=file:place"}, Checkpoint{Path: "place"}},
+	} {
+		c, _, err := Load(with(tc.more...))
+		if err != nil || c.Checkpoint.Topic != tc.want.Topic || c.Checkpoint.Path != tc.want.Path {
+			t.Errorf("%v: %+v, %v", tc.more, c.Checkpoint, err)
+			continue
+		}
+		if v := value(c, "OUTBOXD_CHECKPOINT"); v.Value != tc.want.String() {
+			t.Errorf("%v: shown as %+v", tc.more, v)
+		}
+	}
+	_, _, err := Load([]string{least[0], "OUTBOXD_SINK=stdout", "OUTBOXD_CHECKPOINT=kafka:t"})
+	if ps := problems(t, err); len(ps) != 1 || ps[0].Name != "OUTBOXD_KAFKA_BROKERS" || !strings.Contains(ps[0].Reason, "OUTBOXD_CHECKPOINT=kafka:t") {
+		t.Error(ps)
+	}
+}
+
+func TestWithCheckpoint(t *testing.T) {
+	t.Parallel()
+	c, _, err := Load([]string{least[0], "OUTBOXD_SINK=stdout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := c.WithCheckpoint("file:b")
+	if err != nil || other.Checkpoint.String() != "file:b" || c.Checkpoint.String() != "file:outboxd.checkpoint" {
+		t.Error(other, err)
+	}
+	for _, wrong := range []string{"kafka:t", "kafka:", "b"} {
+		if _, err := c.WithCheckpoint(wrong); err == nil {
+			t.Errorf("%s was taken", wrong)
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 const maxName = 40
 
 // deriveName makes the connector's name from the database and the first
-// table. Whatever can't be told from the name alone (cut off, or no usable
+// table. home is the schema that goes without saying. Whatever can't be told from the name alone (cut off, or no usable
 // letter left) is told apart by a hash.
-func deriveName(database string, t Table) string {
+func deriveName(database, home string, t Table) string {
 	parts := []string{database}
-	if t.Schema != "" && t.Schema != "public" {
+	if t.Schema != "" && t.Schema != home {
 		parts = append(parts, t.Schema)
 	}
 	parts = append(parts, t.Name)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +102,21 @@ func integer(field func(*Config) *int, most, unset int) kind {
 	}}
 }
 
+// wholeNumber takes one from 1 to most.
+func wholeNumber(field func(*Config) *uint32, most uint32) kind {
+	return kind{fmt.Sprintf("a whole number from 1 to %d", most), func(c *Config, v string) error {
+		n, err := strconv.ParseUint(v, 10, 64)
+		switch {
+		case err != nil && !errors.Is(err, strconv.ErrRange):
+			return errors.New("is not a whole number")
+		case err != nil || n < 1 || n > uint64(most):
+			return errors.New("is out of range")
+		}
+		*field(c) = uint32(n)
+		return nil
+	}}
+}
+
 func parseDuration(s string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil && s != "0" {
 		return 0, errors.New("is a number without a unit")
@@ -179,6 +195,23 @@ func parseBrokers(s string) ([]string, error) {
 	}
 	return brokers, nil
 }
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?$`)
+
+func parseHosts(s string) ([]string, error) {
+	var hosts []string
+	for h := range strings.SplitSeq(s, ",") {
+		if h = strings.TrimSpace(h); !hostName.MatchString(h) {
+			return nil, fmt.Errorf("has %q, which is no host name", h)
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// memberPath is the form of a path into the payload; what its quotes hold is
+// judged where it is used.
+var memberPath = regexp.MustCompile(`^payload:\$(\.[^.\[\]'"\s]+|\['([^'\\]|\\.)*'\]|\["([^"\\]|\\.)*"\])+$`)
 
 var headerNames = []string{"id", "eventType", "aggregateType"}
 

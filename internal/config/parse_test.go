@@ -20,7 +20,7 @@ func TestParseTables(t *testing.T) {
 		`"a=b"`:                       {{Name: "a=b"}},
 		`o.outbox,p.outbox,"O"."out"`: {{"o", "outbox"}, {"p", "outbox"}, {"O", "out"}},
 	} {
-		got, err := parseTables(in)
+		got, err := parseTables(in, namesOf(Source{Scheme: "postgres"}))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v; want %v", in, got, err, want)
 		}
@@ -84,11 +84,13 @@ func FuzzParseSize(f *testing.F) {
 }
 
 func FuzzParseTables(f *testing.F) {
-	for _, s := range []string{"outbox", `"A"."b.c",d`, "`x`", "a=b", `"`} {
-		f.Add(s)
+	for _, s := range []string{"outbox", `"A"."b.c",d`, "`x`", "a=b", `"`, "shop.a,A"} {
+		f.Add(s, "mysql")
+		f.Add(s, "postgres")
 	}
-	f.Fuzz(func(t *testing.T, s string) {
-		tables, err := parseTables(s)
+	f.Fuzz(func(t *testing.T, s, scheme string) {
+		as := namesOf(Source{Scheme: scheme, Database: "shop"})
+		tables, err := parseTables(s, as)
 		if err != nil {
 			return
 		}
@@ -100,7 +102,7 @@ func FuzzParseTables(f *testing.F) {
 			}
 			quoted = append(quoted, q)
 		}
-		again, err := parseTables(strings.Join(quoted, ","))
+		again, err := parseTables(strings.Join(quoted, ","), as)
 		if err != nil || !reflect.DeepEqual(again, tables) {
 			t.Fatalf("%q: %v read again as %v, %v", s, tables, again, err)
 		}
@@ -125,7 +127,8 @@ func FuzzParseEnvFile(f *testing.F) {
 }
 
 func FuzzParseURL(f *testing.F) {
-	for _, s := range []string{"postgres://u:p@h/d?sslmode=require", "postgres://u:p%40@a:1,[::1]:2/d?password=x"} {
+	for _, s := range []string{"postgres://u:p@h/d?sslmode=require", "postgres://u:p%40@a:1,[::1]:2/d?password=x",
+		"mysql://u:p@a,[::1]:2/d?ssl-mode=required&ssl-ca=%2Fca", "mariadb:///d?socket=/s"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

@@ -76,7 +76,8 @@ func connectorRows() []Variable {
 
 func sourceRows() []Variable {
 	return []Variable{
-		{Name: "OUTBOXD_SOURCE_URL", Unset: "required", Secret: true, Meaning: "the database, with libpq's parameters",
+		{Name: "OUTBOXD_SOURCE_URL", Unset: "required", Secret: true,
+			Meaning: "the database. `postgres://` takes libpq's parameters; `mysql://` and `mariadb://` (the same) take the mysql client's words: `ssl-mode` (`DISABLED`, `PREFERRED`, the default, `REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY`), `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket`",
 			kind: kind{urlLegal, func(c *Config, v string) error {
 				a, err := parseURL(v)
 				c.Source.Scheme, c.Source.Database, c.Source.URL = a.scheme, a.database, a.String()
@@ -86,17 +87,24 @@ func sourceRows() []Variable {
 			kind: text(func(c *Config) *string { return &c.Source.User })},
 		{Name: "OUTBOXD_SOURCE_PASSWORD", Unset: "the URL's", Secret: true, Meaning: "overrides the URL's password; raw text, no percent-encoding; asked for at each connect",
 			kind: text(func(*Config) *string { return new(string) })},
-		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables; unquoted names are lower-cased, quoted ones taken literally",
-			kind: kind{tablesLegal, func(c *Config, v string) (err error) { c.Tables, err = parseTables(v); return err }}},
+		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables. On Postgres unquoted names are lower-cased, quoted ones taken literally; on MySQL all are taken as written, and a name without schema is in the URL's database",
+			kind: kind{tablesLegal, func(c *Config, v string) (err error) { c.Tables, err = parseTables(v, namesOf(c.Source)); return err }}},
+		{Name: "OUTBOXD_ON_UPDATE", Unset: "`ignore` when the table has columns a worker marks, such as `status`, else `warn`",
+			Meaning: "what an UPDATE of an outbox row is, which is never an event: `ignore` it, `warn` (a log line at times), `stop` with exit code 4. MySQL and MariaDB; on Postgres the publication carries inserts only, so no update is ever seen and this has no effect",
+			kind:    choice(func(c *Config) *string { return &c.OnUpdate }, []string{"ignore", "warn", "stop"})},
+		{Name: "OUTBOXD_MYSQL_SERVER_ID", Unset: "derived from name and source", Meaning: "our id among the server's replicas; no other replica may have it",
+			kind: wholeNumber(func(c *Config) *uint32 { return &c.MySQL.ServerID }, 1<<32-1)},
+		{Name: "OUTBOXD_MYSQL_POSITION", Default: "auto", Meaning: "how a first place is written: `gtid`, `file` (and offset), or `auto`, GTIDs where they are on",
+			kind: choice(func(c *Config) *string { return &c.MySQL.Position }, []string{"auto", "gtid", "file"})},
 		{Name: "OUTBOXD_POSTGRES_SLOT", Unset: "from the name", Meaning: "the logical replication slot",
 			kind: checked("1 to 63 of a-z, 0-9 and _", func(c *Config) *string { return &c.Postgres.Slot }, validSlot)},
 		{Name: "OUTBOXD_POSTGRES_PUBLICATION", Unset: "from the name", Meaning: "the publication, taken literally",
 			kind: checked("1 to 63 bytes", func(c *Config) *string { return &c.Postgres.Publication },
 				func(s string) bool { return len(s) <= identifierBytes && !strings.ContainsRune(s, 0) })},
-		{Name: "OUTBOXD_AUTO_SETUP", Default: "true", Meaning: "whether `run` may create publication and slot; `false`: it creates nothing and prints the SQL",
+		{Name: "OUTBOXD_AUTO_SETUP", Default: "true", Meaning: "whether `run` may create publication, slot and checkpoint topic; `false`: it creates nothing and prints the SQL or the command",
 			kind: boolean(func(c *Config) *bool { return &c.AutoSetup })},
-		{Name: "OUTBOXD_SETUP_URL", Unset: "the source's", Secret: true, Meaning: "another login, for `setup` alone",
-			kind: kind{urlLegal, func(c *Config, v string) error {
+		{Name: "OUTBOXD_SETUP_URL", Unset: "the source's", Secret: true, Meaning: "another login, for `setup` alone; Postgres only, for `setup` makes nothing in MySQL",
+			kind: kind{postgresLegal, func(c *Config, v string) error {
 				a, err := parseURL(v)
 				c.SetupURL.URL = a.String()
 				return err
@@ -109,10 +117,10 @@ func eventRows() []Variable {
 		{Name: "OUTBOXD_COLUMN_ID", Unset: "`id` or `event_id`", Meaning: "column of the event id",
 			kind: column(func(c *Config) *string { return &c.Columns.ID })},
 		{Name: "OUTBOXD_COLUMN_AGGREGATE_ID", Unset: "`aggregate_id` or `aggregateid`",
-			Meaning: "column of the record key; no such column: the key is the event id, with a warning that `none` silences",
-			kind: kind{"a column's name, or none", func(c *Config, v string) error {
-				if strings.Contains(v, ":$") {
-					return notYetError{"a path into the payload"}
+			Meaning: "column of the record key, or a member of a JSON payload (a JSONPath of names: `payload:$.order_id`, `payload:$.order['the id']`): a string, a number, true or false; anything else counts as NULL. No such column: the key is the event id, with a warning that `none` silences",
+			kind: kind{"a column's name, payload:$.member, or none", func(c *Config, v string) error {
+				if strings.HasPrefix(v, "payload:") && !memberPath.MatchString(v) {
+					return errors.New("has a path that is not made of .name and ['name']")
 				}
 				c.Columns.AggregateID = v
 				return nil
@@ -170,18 +178,9 @@ func sinkRows() []Variable {
 
 func runtimeRows() []Variable {
 	return []Variable{
-		{Name: "OUTBOXD_CHECKPOINT", Default: "file:outboxd.checkpoint", Meaning: "where the place in the log is stored",
-			kind: kind{"file:PATH", func(c *Config, v string) error {
-				store, path, _ := strings.Cut(v, ":")
-				switch {
-				case store == "kafka":
-					return notYetError{"the Kafka topic store"}
-				case store != "file" || path == "":
-					return errors.New("is not file:PATH")
-				}
-				c.Checkpoint.Path = path
-				return nil
-			}}},
+		{Name: "OUTBOXD_CHECKPOINT", Unset: "`" + kafkaCheckpoint + "` with the Kafka sink, `" + fileCheckpoint + "` with stdout",
+			Meaning: "where the place in the log is stored: a compacted topic of one partition, which connectors may share and `run` makes when it is absent, or a file",
+			kind:    kind{checkpointLegal, func(c *Config, v string) error { return c.Checkpoint.set(v) }}},
 		{Name: "OUTBOXD_CHECKPOINT_INTERVAL", Default: "1s", Meaning: "how long delivered events may stay unsaved",
 			kind: duration(func(c *Config) *time.Duration { return &c.Checkpoint.Interval }, 10*time.Millisecond)},
 		{Name: "OUTBOXD_CHECKPOINT_MAX_EVENTS", Default: "10000", Meaning: "how many delivered events may stay unsaved; when saving fails and it is reached, reading stops",
@@ -214,6 +213,8 @@ func outsideRows() []Variable {
 				c.HTTPAddr = v
 				return nil
 			}}},
+		{Name: "OUTBOXD_HTTP_HOSTS", Unset: "none", Meaning: "host names that may be asked for, beside IP addresses and `localhost`; another Host header is refused, against DNS rebinding",
+			kind: kind{"a list of host names without port", func(c *Config, v string) (err error) { c.HTTPHosts, err = parseHosts(v); return err }}},
 		{Name: "OUTBOXD_LOG_LEVEL", Default: "info", Meaning: "least level that is logged",
 			kind: choice(func(c *Config) *string { return &c.LogLevel }, []string{"debug", "info", "warn", "error"})},
 		{Name: "OUTBOXD_LOG_FORMAT", Unset: "json; console on a terminal", Meaning: "form of the log, which goes to stderr",

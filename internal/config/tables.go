@@ -4,12 +4,40 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
-const tablesLegal = "[schema.]table[,…], with \"…\" or `…` where a name holds dots or capitals"
+const tablesLegal = "[schema.]table[,…], with \"…\" or `…` where a name holds dots, or on Postgres capitals"
 
 // identifierBytes is the longest name Postgres keeps whole.
 const identifierBytes = 63
+
+// identifierRunes is the longest name MySQL takes.
+const identifierRunes = 64
+
+// names is how a database takes names.
+type names struct {
+	home    string // the schema of a table without one; empty: not known here
+	fold    bool   // unquoted names are lower-cased
+	tooLong func(name string) error
+}
+
+func namesOf(s Source) names {
+	if s.MySQL() {
+		return names{home: s.Database, tooLong: func(name string) error {
+			if n := utf8.RuneCountInString(name); n > identifierRunes {
+				return fmt.Errorf("has a name of %d characters, the limit is %d", n, identifierRunes)
+			}
+			return nil
+		}}
+	}
+	return names{fold: true, tooLong: func(name string) error {
+		if len(name) > identifierBytes {
+			return fmt.Errorf("has a name of %d bytes, the limit is %d", len(name), identifierBytes)
+		}
+		return nil
+	}}
+}
 
 // Table names one outbox table. Both parts are meant literally.
 type Table struct {
@@ -24,16 +52,15 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
-// parseTables reads OUTBOXD_TABLES. Unquoted names are lower-cased, as
-// Postgres itself would.
-func parseTables(s string) ([]Table, error) {
+// parseTables reads OUTBOXD_TABLES.
+func parseTables(s string, as names) ([]Table, error) {
 	var tables []Table
 	seen := map[Table]bool{}
 	rest := s
 	for {
 		var parts []string
 		var err error
-		parts, rest, err = parseTable(rest)
+		parts, rest, err = parseTable(rest, as)
 		if err != nil {
 			return nil, err
 		}
@@ -41,10 +68,14 @@ func parseTables(s string) ([]Table, error) {
 		if len(parts) == 2 {
 			t.Schema = parts[0]
 		}
-		if seen[t] {
+		whole := t
+		if whole.Schema == "" {
+			whole.Schema = as.home
+		}
+		if seen[whole] {
 			return nil, fmt.Errorf("names %s twice", t)
 		}
-		seen[t] = true
+		seen[whole] = true
 		tables = append(tables, t)
 		if rest == "" {
 			return tables, nil
@@ -54,10 +85,10 @@ func parseTables(s string) ([]Table, error) {
 }
 
 // parseTable reads one [schema.]table and stops at the end or at a comma.
-func parseTable(s string) (parts []string, rest string, err error) {
+func parseTable(s string, as names) (parts []string, rest string, err error) {
 	rest = s
 	for {
-		name, quoted, after, err := parseIdentifier(rest)
+		name, quoted, after, err := parseIdentifier(rest, as)
 		if err != nil {
 			return nil, "", err
 		}
@@ -81,7 +112,7 @@ func parseTable(s string) (parts []string, rest string, err error) {
 }
 
 // parseIdentifier reads one name. Within quotes a doubled quote is a quote.
-func parseIdentifier(s string) (name string, quoted bool, rest string, err error) {
+func parseIdentifier(s string, as names) (name string, quoted bool, rest string, err error) {
 	s = strings.TrimLeft(s, " \t")
 	if s == "" || s[0] == ',' || s[0] == '.' {
 		return "", false, "", errors.New("has an empty name")
@@ -94,7 +125,10 @@ func parseIdentifier(s string) (name string, quoted bool, rest string, err error
 		if end < 0 {
 			end = len(s)
 		}
-		name, rest = lowerASCII(s[:end]), s[end:]
+		name, rest = s[:end], s[end:]
+		if as.fold {
+			name = lowerASCII(name)
+		}
 	}
 	switch {
 	case err != nil:
@@ -102,8 +136,8 @@ func parseIdentifier(s string) (name string, quoted bool, rest string, err error
 		err = errors.New("has an empty name")
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }):
 		err = errors.New("has a control character or malformed UTF-8 in a name")
-	case len(name) > identifierBytes:
-		err = fmt.Errorf("has a name of %d bytes, the limit is %d", len(name), identifierBytes)
+	default:
+		err = as.tooLong(name)
 	}
 	return name, quoted, rest, err
 }

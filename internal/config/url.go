@@ -2,13 +2,18 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-const urlLegal = "postgres://user@host[:port][,host[:port]]/database[?sslmode=…]"
+const (
+	postgresLegal = "postgres://user@host[:port][,host[:port]]/database[?sslmode=…]"
+	urlLegal      = postgresLegal + ", mysql://user@host[:port][,host[:port]]/database[?ssl-mode=…]"
+)
 
 // address is a database URL taken apart. Nothing here but password is secret.
 type address struct {
@@ -36,7 +41,6 @@ func parseURL(s string) (address, error) {
 	case "postgres", "postgresql":
 		a.scheme = "postgres"
 	case "mysql", "mariadb":
-		return a, notYetError{a.scheme + "://"}
 	default:
 		return a, errors.New("names no database that is known here")
 	}
@@ -69,13 +73,52 @@ func parseURL(s string) (address, error) {
 		return a, errURLChars
 	}
 	a.database = database
-	if err := a.takeQuery(query); err != nil {
-		return a, err
+	if a.scheme == "postgres" {
+		err = a.takeQuery(query)
+	} else if a.database != "" {
+		err = a.takeMySQLQuery(query)
 	}
-	if a.database == "" {
-		return a, errors.New("names no database")
+	if err == nil && a.database == "" {
+		err = errors.New("names no database")
 	}
-	return a, nil
+	return a, err
+}
+
+var sslModes = []string{"DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"}
+
+// takeMySQLQuery takes the parameters that source/mysql knows. Files are opened there.
+func (a *address) takeMySQLQuery(query string) error {
+	if strings.Contains(query, "@") {
+		return errURLChars // what stands before it may be half a password
+	}
+	given := map[string]string{}
+	for p := range strings.SplitSeq(query, "&") {
+		if p == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(p, "=")
+		text, err := url.QueryUnescape(value)
+		_, twice := given[name]
+		switch {
+		case !ok || err != nil:
+			return errors.New("has a malformed parameter")
+		case !slices.Contains([]string{"ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "socket"}, name):
+			return fmt.Errorf("has the parameter %q, which is not known; there is ssl-mode, ssl-ca, ssl-cert, ssl-key, socket", name)
+		case twice || text == "":
+			return fmt.Errorf("has the parameter %s twice, or without a value", name)
+		case name == "ssl-mode" && !slices.Contains(sslModes, strings.ToUpper(text)):
+			return fmt.Errorf("has an ssl-mode that is none of %s", strings.Join(sslModes, ", "))
+		}
+		given[name] = text
+		a.query = append(a.query, p)
+	}
+	switch {
+	case a.hosts == "" && given["socket"] == "":
+		return errors.New("names no host")
+	case (given["ssl-cert"] == "") != (given["ssl-key"] == ""):
+		return errors.New("has one of ssl-cert and ssl-key without the other")
+	}
+	return nil
 }
 
 // takeQuery keeps the parameters but for the password, which has its own place.

@@ -56,6 +56,56 @@ func TestConnectionsEndWithLife(t *testing.T) {
 	}
 }
 
+func TestHushedConnectionsOnlyListen(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	life, cut := context.WithCancel(t.Context())
+	defer cut()
+	quiet := make(chan struct{})
+	s := Config{}.Base(life)
+	Hush(s, life, quiet)
+	c, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	say := func(to, from net.Conn, text string) {
+		t.Helper()
+		if _, err := to.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(from, got); err != nil || string(got) != text {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	say(c, peer, "question")
+	close(quiet)
+	written := make(chan error)
+	go func() {
+		_, err := c.Write([]byte("second question"))
+		written <- err
+	}()
+	say(peer, c, "answer")
+	select {
+	case err := <-written:
+		t.Fatalf("a write returned %v", err)
+	default:
+	}
+	cut()
+	if err := <-written; err == nil {
+		t.Fatal("a write succeeded")
+	}
+	if n, err := peer.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Fatalf("the other end read %d bytes, %v", n, err)
+	}
+}
+
 func TestBaseIsModest(t *testing.T) {
 	t.Parallel()
 	s := Config{}.Base(t.Context())

@@ -218,7 +218,10 @@ func (s *Sink) refuse(b *batch, err error, o *outcome) {
 	}
 	p := b.partition
 	if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrMessageSetSizeTooLarge) {
-		p.limit = b.bytes / 2 // or every batch would be sent twice
+		p.limit = 0 // or every batch would be sent twice
+		for i := range b.pending[:n/2] {
+			p.limit += onWire(b.pending[i].message)
+		}
 	}
 	first, rest := b.pending[:n/2], b.pending[n/2:]
 	size := 0

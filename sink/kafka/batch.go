@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outboxd/outboxd/sink"
 )
 
 // batch is what one partition has on the wire, or is about to send again:
@@ -25,6 +27,11 @@ const (
 	headerOverhead = 10
 )
 
+// onWire is what a message takes in a batch, at most.
+func onWire(m *sink.Message) int {
+	return m.Size() + recordOverhead + headerOverhead*len(m.Headers)
+}
+
 // cutBatch takes records from p's queue, as many as fit one batch. s.mu is held.
 func (s *Sink) cutBatch(p *partition) *batch {
 	limit := s.cfg.MaxMessageBytes
@@ -34,11 +41,10 @@ func (s *Sink) cutBatch(p *partition) *batch {
 	n, size, wire := 0, 0, 0
 	for n < len(p.queue) {
 		m := p.queue[n].message
-		bytes := m.Size() + recordOverhead + headerOverhead*len(m.Headers)
-		if n > 0 && wire+bytes > limit {
+		if n > 0 && wire+onWire(m) > limit {
 			break
 		}
-		wire += bytes
+		wire += onWire(m)
 		size += m.Size()
 		n++
 	}

@@ -176,3 +176,17 @@ func TestNothingFollowsHalfALine(t *testing.T) {
 		t.Fatalf("written: %q", p.String())
 	}
 }
+
+func TestNothingIsWrittenAfterClose(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := New(&out)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	big := make([]byte, 1<<20) // more than any buffer
+	s.Publish(t.Context(), []sink.Message{{Topic: "t", Value: big}}, func(error) {})
+	if out.Len() != 0 {
+		t.Fatalf("%d bytes were written", out.Len())
+	}
+}

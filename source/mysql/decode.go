@@ -407,6 +407,7 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", key, err)
 	}
+	m.mariadb = d.server.mariadb
 	t := &table{}
 	if m.names != nil {
 		t.Table, t.columns, err = m.shape(d.server.collation)
@@ -495,6 +496,9 @@ func (d *decoder) row(t *table, present []byte, c *cutter) ([]source.Value, erro
 			continue
 		}
 		data, n, err := d.print(&t.columns[i], c.b)
+		if errors.Is(err, errLabel) {
+			return nil, schemaUnknown(TableName{t.Schema, t.Name}, fmt.Sprintf("column %q: %s", t.Columns[i].Name, err))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("column %q: %w", t.Columns[i].Name, err)
 		}

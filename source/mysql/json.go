@@ -97,7 +97,7 @@ var jsonLiterals = [...]string{"null", "true", "false"}
 // appendJSONDouble marks a whole number as a double, as the server does.
 func appendJSONDouble(dst []byte, f float64) []byte {
 	start := len(dst)
-	dst = appendDouble(dst, f)
+	dst = appendDouble(dst, f, wideWidth)
 	for _, c := range dst[start:] {
 		if c == '.' || c == 'e' {
 			return dst

@@ -8,78 +8,104 @@ import (
 )
 
 // The server prints floating-point numbers with my_gcvt (strings/dtoa.cc): the
-// shortest digits that give the same number back, in plain form while the point stands near
-// them, else with an exponent without padding.
+// shortest digits that give the same number back (a FLOAT: at most six), in the plain form while
+// the point stands near them and the width allows, else with an exponent. All widths hold that.
 const (
-	plainLimit  = 15 // DBL_DIG: the point may stand this far from the digits in plain form
-	doubleWidth = 22 // characters of a DOUBLE's text (MAX_DOUBLE_STR_LENGTH)
 	floatDigits = 6  // FLT_DIG
+	plainPoint  = 15 // MAX_DECPT_FOR_F_FORMAT: how far the point may stand from the first digit in the plain form
+
+	floatWidth  = 12 // MySQL's CAST of a FLOAT (MAX_FLOAT_STR_LENGTH)
+	doubleWidth = 24 // MySQL's CAST of a DOUBLE (MAX_DOUBLE_STR_LENGTH)
+	wideWidth   = 34 // room for any plain form: JSON (MY_GCVT_MAX_FIELD_WIDTH), and all of MariaDB
 )
 
-// appendDouble prints f as the server prints a DOUBLE.
-func appendDouble(dst []byte, f float64) []byte { return appendFloating(dst, f, -1, 64) }
-
-// appendFloat prints f as the server prints a FLOAT: at most six digits.
-func appendFloat(dst []byte, f float32) []byte {
-	return appendFloating(dst, float64(f), floatDigits-1, 32)
+// floatingWidth is how many characters a server gives a FLOAT's or DOUBLE's text.
+func floatingWidth(kind byte, mariadb bool) int {
+	switch {
+	case mariadb:
+		return wideWidth
+	case kind == typeFloat:
+		return floatWidth
+	}
+	return doubleWidth
 }
 
-func appendFloating(dst []byte, f float64, precision, bits int) []byte {
-	if f == 0 {
-		if math.Signbit(f) {
-			return append(dst, "-0"...)
+// appendDouble prints f as the server prints a DOUBLE in so many characters.
+func appendDouble(dst []byte, f float64, width int) []byte { return appendFloating(dst, f, -1, width) }
+
+// appendFloat prints f as the server prints a FLOAT: at most six digits.
+func appendFloat(dst []byte, f float32, width int) []byte {
+	return appendFloating(dst, float64(f), floatDigits, width)
+}
+
+func appendFloating(dst []byte, f float64, most, width int) []byte {
+	if math.Signbit(f) {
+		dst = append(dst, '-')
+		f = -f
+		if f != 0 {
+			width--
 		}
+	}
+	if f == 0 {
 		return append(dst, '0')
 	}
 	var buf [32]byte
-	text := strconv.AppendFloat(buf[:0], f, 'e', precision, bits) // d.ddde±dd
-	if text[0] == '-' {
-		dst = append(dst, '-')
-		text = text[1:]
-	}
-	digits, exponent := splitExponent(text)
-	point := exponent + 1 // where the point stands, counted from the first digit
-	if plain(len(digits), point) {
+	digits, point := significant(buf[:0], f, most)
+	if plain(len(digits), point, width) {
 		return appendPlain(dst, digits, point)
 	}
 	dst = append(dst, digits[0])
 	if len(digits) > 1 {
 		dst = append(append(dst, '.'), digits[1:]...)
 	}
-	dst = append(dst, 'e')
-	return strconv.AppendInt(dst, int64(exponent), 10)
+	return strconv.AppendInt(append(dst, 'e'), int64(point-1), 10)
 }
 
-// splitExponent takes d.ddde±dd apart, in place, and drops trailing zeros.
-func splitExponent(text []byte) (digits []byte, exponent int) {
+// significant gives f's digits without zeros at the end, at most so many (-1: the
+// fewest that tell it from its neighbours), and where the point stands, counted from the first.
+func significant(buf []byte, f float64, most int) (digits []byte, point int) {
+	text := strconv.AppendFloat(buf, f, 'e', max(most-1, -1), 64) // d.ddde±dd
+	digits = text[:0]
 	for i, c := range text {
-		switch c {
-		case 'e':
-			exponent, _ = strconv.Atoi(string(text[i+1:])) // what strconv wrote
-			for len(digits) > 1 && digits[len(digits)-1] == '0' {
-				digits = digits[:len(digits)-1]
-			}
-			return digits, exponent
-		case '.':
-		default:
+		if c == 'e' {
+			point = exponent(text[i+1:]) + 1
+			break
+		}
+		if c != '.' {
 			digits = append(digits, c)
 		}
 	}
-	return digits, 0
+	for len(digits) > 1 && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+	}
+	return digits, point
 }
 
-func plain(digits, point int) bool {
-	if point < -plainLimit+1 || (point > plainLimit && digits <= point) {
-		return false
+// exponent reads ±dd.
+func exponent(text []byte) int {
+	n := 0
+	for _, c := range text[1:] {
+		n = 10*n + int(c-'0')
 	}
-	width := digits + 1
+	if text[0] == '-' {
+		return -n
+	}
+	return n
+}
+
+// plain is my_gcvt's choice of the form without an exponent.
+func plain(digits, point, width int) bool {
+	return plainLength(digits, point) <= width && point > -plainPoint && (point <= plainPoint || digits > point)
+}
+
+func plainLength(digits, point int) int {
 	switch {
 	case point <= 0:
-		width = 2 - point + digits
-	case digits <= point:
-		width = point
+		return 2 - point + digits
+	case point < digits:
+		return digits + 1
 	}
-	return width <= doubleWidth
+	return point
 }
 
 func appendPlain(dst, digits []byte, point int) []byte {

@@ -20,6 +20,7 @@ type tableMap struct {
 	enumCharsets  collations
 	names         []string
 	enums, sets   [][][]byte
+	mariadb       bool
 }
 
 // collations are those of the columns with text, in either of the two forms.
@@ -144,7 +145,10 @@ func (m *tableMap) columns() ([]column, error) {
 		col := &columns[i]
 		col.kind = t
 		switch t {
-		case typeFloat, typeDouble, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeJSON, typeGeometry, typeVector,
+		case typeFloat, typeDouble:
+			c.skip(1) // its size
+			col.width = floatingWidth(t, m.mariadb)
+		case typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeJSON, typeGeometry, typeVector,
 			typeTimestamp2, typeDatetime2, typeTime2, typeBlobCompressed:
 			col.meta = int(c.fixed(1))
 		case typeVarchar, typeVarString, typeVarcharCompressed:
@@ -298,7 +302,7 @@ func (m *tableMap) shapeFrom(described []describedColumn) (*source.Table, []colu
 			c.charset = charsetNamed(name)
 		}
 		if c.kind == typeEnum || c.kind == typeSet {
-			c.labels = labelsOf(d.columnType)
+			c.labels, c.unsure = labelsOf(d.columnType), beyondBMP(d.charset)
 		}
 	}
 	return m.tableOf(names, columns), columns, nil
@@ -321,7 +325,18 @@ func fits(c *column, dataType string) bool {
 	return typeName(c.kind) == dataType
 }
 
-// labelsOf parses enum('a','b”c') as information_schema prints it, in UTF-8.
+// beyondBMP reports whether a label of that character set can hold characters
+// that information_schema, which speaks utf8mb3, shows as '?'.
+func beyondBMP(charset string) bool {
+	switch charset {
+	case "utf8mb4", "utf16", "utf16le", "utf32", "gb18030":
+		return true
+	}
+	return false
+}
+
+// labelsOf parses enum('a','b”c') as information_schema prints it, in UTF-8
+// (append_unescaped in sql/sql_show.cc: quotes are doubled, four other bytes have a backslash).
 func labelsOf(columnType string) []string {
 	var labels []string
 	var label []byte
@@ -331,17 +346,34 @@ func labelsOf(columnType string) []string {
 		switch {
 		case !quoted && c == '\'':
 			quoted, label = true, nil
-		case quoted && c == '\'' && i+1 < len(columnType) && columnType[i+1] == '\'':
-			label = append(label, '\'')
+		case !quoted:
+		case c == '\\' && i+1 < len(columnType):
 			i++
-		case quoted && c == '\'':
+			label = append(label, unescaped(columnType[i]))
+		case c == '\'' && i+1 < len(columnType) && columnType[i+1] == '\'':
+			label = append(label, c)
+			i++
+		case c == '\'':
 			quoted = false
 			labels = append(labels, string(label))
-		case quoted:
+		default:
 			label = append(label, c)
 		}
 	}
 	return labels
+}
+
+// unescaped is the byte that a backslash and c stand for.
+func unescaped(c byte) byte {
+	switch c {
+	case '0':
+		return 0
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	}
+	return c
 }
 
 // cutter cuts fields; once something is short, everything after is empty.

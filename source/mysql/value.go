@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"strconv"
+	"strings"
 
 	"github.com/outboxd/outboxd/source"
 )
@@ -53,9 +55,11 @@ type column struct {
 	kind     byte // ENUM and SET already told from STRING
 	meta     int  // length, precision or fraction, as the type has it
 	scale    int  // of a DECIMAL
+	width    int  // characters the server gives a FLOAT or DOUBLE
 	unsigned bool
 	charset  *charset // of text; nil: not text
 	labels   []string // of ENUM and SET
+	unsure   bool     // a '?' in a label may stand for another character
 }
 
 // sourceKind is what the column's bytes will be.
@@ -140,9 +144,9 @@ func (c *column) print(dst, b []byte) ([]byte, error) {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
 		return c.printInteger(dst, b), nil
 	case typeFloat:
-		return appendFloat(dst, math.Float32frombits(le.Uint32(b))), nil
+		return appendFloat(dst, math.Float32frombits(le.Uint32(b)), c.width), nil
 	case typeDouble:
-		return appendDouble(dst, math.Float64frombits(le.Uint64(b))), nil
+		return appendDouble(dst, math.Float64frombits(le.Uint64(b)), c.width), nil
 	case typeNewDecimal:
 		return appendDecimal(dst, b, c.meta, c.scale)
 	case typeYear:
@@ -206,30 +210,37 @@ func (c *column) printEnum(dst, b []byte) ([]byte, error) {
 	if i == 0 { // the error value: an empty string
 		return dst, nil
 	}
+	return c.printLabel(dst, i)
+}
+
+var errLabel = errors.New("a label may hold characters that information_schema shows as '?'")
+
+// printLabel prints the i-th label, from 1.
+func (c *column) printLabel(dst []byte, i int) ([]byte, error) {
 	if i > len(c.labels) {
-		return dst, fmt.Errorf("ENUM index %d of %d labels", i, len(c.labels))
+		return dst, fmt.Errorf("label %d of %d", i, len(c.labels))
 	}
-	return append(dst, c.labels[i-1]...), nil
+	label := c.labels[i-1]
+	if c.unsure && strings.IndexByte(label, '?') >= 0 {
+		return dst, errLabel
+	}
+	return append(dst, label...), nil
 }
 
 func (c *column) printSet(dst, b []byte) ([]byte, error) {
-	var bits uint64
+	var set uint64
 	for i, x := range b {
-		bits |= uint64(x) << (8 * i)
+		set |= uint64(x) << (8 * i)
 	}
-	first := true
-	for i := range 64 {
-		if bits&(1<<i) == 0 {
-			continue
-		}
-		if i >= len(c.labels) {
-			return dst, fmt.Errorf("SET bit %d of %d labels", i, len(c.labels))
-		}
-		if !first {
+	start := len(dst)
+	for ; set != 0; set &= set - 1 {
+		if len(dst) > start { // so an empty first label has no comma, as on the server
 			dst = append(dst, ',')
 		}
-		first = false
-		dst = append(dst, c.labels[i]...)
+		var err error
+		if dst, err = c.printLabel(dst, bits.TrailingZeros64(set)+1); err != nil {
+			return dst, err
+		}
 	}
 	return dst, nil
 }

@@ -139,6 +139,49 @@ func TestRefusalThatStaysFinishesTheSink(t *testing.T) {
 	}
 }
 
+// A sink that lost the lease must not send what waits in it, not even when it
+// is closed and the brokers would take it; what they have taken counts.
+func TestHaltedSinkSendsNothing(t *testing.T) {
+	cluster := fake(t)
+	// The answer to the first request is held back until the sink is halted.
+	held, wire := make(chan func(), 1), make(chan struct{})
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		release := make(chan struct{})
+		held <- func() { close(release) }
+		close(wire)
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	onWire := numbered(topic, 0, 1)
+	a.publish(t.Context(), s, onWire)
+	<-wire
+	// One request a broker is on its way, so the same key has to wait behind it.
+	for range 5 {
+		waiting := numbered(topic, 97, 1)
+		a.publish(t.Context(), s, waiting)
+	}
+	s.Halt()
+	(<-held)()
+	a.when(t, func(got [][]error) bool { return len(got[0]) > 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = s.Close(ctx)
+	got := a.all(t)
+	if got[0] != nil {
+		t.Fatalf("what was on the wire: done(%v)", got[0])
+	}
+	for _, err := range got[1:] {
+		if err == nil {
+			t.Fatal("what waited was settled with nil")
+		}
+	}
+	if stored := read(t, cluster.ListenAddrs(), topic); len(stored) != 1 {
+		t.Fatalf("%d records are stored, want the one that was on the wire", len(stored))
+	}
+}
+
 // With its brokers dead nothing is on the wire, so Close need not wait. Then
 // nothing is left that could send what was given up.
 func TestCloseWithDeadBrokers(t *testing.T) {
@@ -207,8 +250,9 @@ func TestCloseWithASilentBroker(t *testing.T) {
 func TestOpen(t *testing.T) {
 	cluster := fake(t)
 	dead := deadAddress(t)
-	for range 5 { // the client would begin with one of them at random
-		s := open(t, kafka.Config{Brokers: append([]string{dead}, cluster.ListenAddrs()...)}, zap.NewNop())
+	many := append(slices.Repeat([]string{dead}, 20), cluster.ListenAddrs()...)
+	for range 3 { // the producer would begin with one of them at random, and stay with it
+		s := open(t, kafka.Config{Brokers: many}, zap.NewNop())
 		a := newAnswers()
 		a.publish(t.Context(), s, numbered(topic, 0, 10))
 		a.wantDelivered(t)

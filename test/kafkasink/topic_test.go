@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -166,6 +168,19 @@ func TestCreateTopics(t *testing.T) {
 	if _, _, err := kafka.CreateTopics(limited(t), cfg, []string{harness.Unique("kafkasink-")}); err == nil ||
 		!strings.Contains(err.Error(), "server_setting") {
 		t.Fatalf("too many replicas: %v", err)
+	}
+}
+
+// A user that may not create topics can still be told that they are there.
+func TestCreateTopicsWithoutTheRight(t *testing.T) {
+	cluster := fake(t)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	cfg := kafka.Config{Brokers: cluster.ListenAddrs()}
+	if _, existing, err := kafka.CreateTopics(limited(t), cfg, []string{topic}); err != nil || !slices.Equal(existing, []string{topic}) {
+		t.Fatalf("existing topic: %q, %v", existing, err)
+	}
+	if _, _, err := kafka.CreateTopics(limited(t), cfg, []string{"invoices"}); err == nil || !strings.Contains(err.Error(), "grant_missing") {
+		t.Fatalf("new topic: %v", err)
 	}
 }
 
