@@ -17,7 +17,7 @@ import (
 // It writes nothing and returns soon after ctx ends.
 func Check(ctx context.Context, cfg Config) []preflight.Result {
 	cfg = cfg.withDefaults()
-	conf, err := cfg.producer(ctx)
+	conf, _, err := cfg.producer(ctx)
 	if err != nil {
 		return []preflight.Result{failed("kafka.config", err)}
 	}

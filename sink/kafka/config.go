@@ -29,19 +29,13 @@ type Config struct {
 	MaxMessageBytes int
 	// CreateTopics makes missing topics. Without it they are waited for.
 	CreateTopics bool
+	// RejectAfter is how long what may be mended (a right, a policy) is tried
+	// before the event counts as refused. Default 1 minute.
+	RejectAfter time.Duration
 	// TopicPartitions and TopicReplication of topics made by us. Default: the brokers' own.
 	TopicPartitions  int32
 	TopicReplication int16
 }
-
-// Room in a batch beside key, value and headers: what sarama reckons for one
-// record, and its headers' lengths. More headers count against MaxMessageBytes.
-const (
-	recordOverhead = 36
-	headerOverhead = 10
-	freeHeaders    = 16
-	batchHeadroom  = recordOverhead + freeHeaders*headerOverhead
-)
 
 func (c Config) withDefaults() Config {
 	if c.Compression == "" {
@@ -52,6 +46,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = 1 << 20
+	}
+	if c.RejectAfter == 0 {
+		c.RejectAfter = time.Minute
 	}
 	if c.TopicPartitions == 0 {
 		c.TopicPartitions = -1
@@ -72,34 +69,20 @@ func (c Config) lookup(life context.Context) *sarama.Config {
 	return s
 }
 
-// producer holds the settings that lose and reorder nothing when brokers are
-// killed, leaders move and connections drop. The retries are what matters: the defaults
-// give up within seconds, and each message given up is a gap.
-func (c Config) producer(life context.Context) (*sarama.Config, error) {
+// producer gives sarama's settings for our own produce path: what it retries
+// by itself would pass what we hold back.
+func (c Config) producer(life context.Context) (*sarama.Config, sarama.CompressionCodec, error) {
 	s := c.conn().Base(life)
-	s.Producer.RequiredAcks = sarama.WaitForAll
-	s.Producer.Idempotent = true
-	s.Net.MaxOpenRequests = 1 // sarama insists on it for an idempotent producer
-	s.Producer.Retry.Max = 1000
-	s.Producer.Retry.BackoffFunc = kafkaconn.Backoff(life, 100*time.Millisecond)
-	s.Producer.Transaction.Retry.BackoffFunc = kafkaconn.Backoff(life, 100*time.Millisecond) // for the producer id too
-	s.Metadata.Retry.Max = 5000
-	s.Producer.Return.Successes = true
-	s.Producer.Return.Errors = true
-	s.Producer.Partitioner = sarama.NewMurmur2Partitioner
-	s.Producer.MaxMessageBytes = c.MaxMessageBytes + batchHeadroom
-	s.ChannelBufferSize = 256
-	s.Producer.Flush.Frequency = c.Linger
-	if c.Linger > 0 {
-		// Without a frequency sarama would wait for the bytes for ever.
-		s.Producer.Flush.Bytes = c.BatchBytes
-	}
-	if err := s.Producer.Compression.UnmarshalText([]byte(strings.ToLower(c.Compression))); err != nil {
-		return nil, fault.Config(fault.CodeConfig, "Use none, gzip, snappy, lz4 or zstd.", nil,
+	s.Metadata.Retry.Max = 0
+	s.Net.MaxOpenRequests = requestsInFlight + 1                                             // ours are bounded below it: AsyncProduce waits under the broker's lock
+	s.Producer.Transaction.Retry.BackoffFunc = kafkaconn.Backoff(life, 100*time.Millisecond) // of asking for a producer id
+	var codec sarama.CompressionCodec
+	if err := codec.UnmarshalText([]byte(strings.ToLower(c.Compression))); err != nil {
+		return nil, 0, fault.Config(fault.CodeConfig, "Use none, gzip, snappy, lz4 or zstd.", nil,
 			"OUTBOXD_KAFKA_COMPRESSION: %q is not known", c.Compression)
 	}
 	if err := s.Validate(); err != nil {
-		return nil, fault.Config(fault.CodeConfig, "Correct the OUTBOXD_KAFKA_… setting it names.", err, "the Kafka settings don't fit together")
+		return nil, 0, fault.Config(fault.CodeConfig, "Correct the OUTBOXD_KAFKA_… setting it names.", err, "the Kafka settings don't fit together")
 	}
-	return s, c.conn().Validate()
+	return s, codec, c.conn().Validate()
 }

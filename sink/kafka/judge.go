@@ -38,7 +38,7 @@ func (s *Sink) Judge(m *sink.Message) *sink.Refusal {
 		s.judged = m.Topic
 	}
 	limit := s.cfg.MaxMessageBytes
-	if size := m.Size(); size > limit || size+recordOverhead+headerOverhead*len(m.Headers) > limit+batchHeadroom {
+	if size := m.Size(); size > limit {
 		return &sink.Refusal{
 			Reason: ReasonTooLarge,
 			Detail: fmt.Sprintf("key, value and %d headers are %d bytes, the limit is %d", len(m.Headers), size, limit),

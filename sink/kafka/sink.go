@@ -1,14 +1,17 @@
 // Package kafka is the sink for Kafka topics.
 //
-// For now records go through sarama's AsyncProducer. It keeps order per key
-// and repeats nothing as long as it reports no error, but after an error
-// later records of the same partition may pass the failed one, and records of other
-// partitions fail with it. So the first error finishes the sink: nothing
-// more is fed, what is acknowledged still counts, and the engine opens a new sink
-// and goes on from the place everything before is settled (I4).
+// The produce path is ours, on sarama's client and connections: its
+// AsyncProducer lets later batches of a partition pass one that failed, and
+// fails batches of other partitions with it.
 //
-//	Publish -> topics known? -> producer.Input
-//	                            producer.Successes, Errors -> collect -> done
+//	Publish -> queue of each partition -> link (one goroutine per broker) -> request
+//	                                        answers -> settle -> done
+//	           partitions without a leader -> router (one goroutine)
+//
+// A partition has at most one batch without an answer. It is sent again, the
+// same bytes with the same sequence number, until the broker's answer is known, so
+// that nothing is behind it that could pass it, and the broker knows a copy when it
+// sees one. All state is under one mutex; callbacks of sarama only hand answers over.
 package kafka
 
 import (
@@ -21,70 +24,96 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
-	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/sink"
 )
 
 var (
 	errClosed = errors.New("sink is closed")
-	errHalted = errors.New("sink is halted")
+	errHalted = errors.New("sink was halted")
 )
 
-// Sink is a sink.Sink, a sink.Judge and a sink.Halter. Publish, Judge and Close
-// are called by one goroutine, Halt by any; done is called from a goroutine of
-// the sink, or from Publish.
+// Sink is a sink.Sink, sink.Judge and sink.Halter. Publish, Judge and Close
+// are called by one goroutine; done is called from a goroutine of the sink, or from Publish.
 type Sink struct {
-	cfg      Config
-	log      *zap.Logger
-	producer sarama.AsyncProducer
-	topics   topics
-	judged   string        // the topic name last judged and found legal
-	cut      func()        // ends every connection and every wait between retries
-	hangUp   func()        // closes the clients, once: sarama panics on two at a time
-	drained  chan struct{} // the collector has ended: the producer answers no more
-	ended    chan struct{} // nothing of the sink is left
-	closed   bool
-	verdict  time.Duration // see collect
-	hush     func()        // the producer's connections send no more
+	cfg    Config
+	codec  sarama.CompressionCodec
+	log    *zap.Logger
+	client sarama.Client
+	topics topics
+	judged string             // the topic name last judged and found legal
+	cut    context.CancelFunc // ends every connection and every wait between retries
+	closed bool
 
+	stop   chan struct{} // closed when nothing more is sent
+	kick   chan struct{} // size 1: a partition has no leader
 	halted sync.Once
-	stop   chan struct{} // closed when nothing more may be fed
-	failed chan struct{} // closed when err is set
+	work   sync.WaitGroup // links and router
+	calls  sync.WaitGroup // done being called
 
-	mu    sync.Mutex
-	err   error // why the sink is finished
-	open  map[*batch]struct{}
-	calls sync.WaitGroup // done being called
+	mu         sync.Mutex
+	err        error // why the sink is finished
+	id         producerID
+	partitions map[string][]*partition // count pinned when the topic is first used
+	lastTopic  string
+	last       []*partition // partitions[lastTopic]: a run of events costs no look-up
+	links      map[*sarama.Broker]*link
+	open       map[*publish]struct{}
+	sent       int           // requests without an answer
+	quiet      chan struct{} // size 1: sent became 0
+	sticky     int           // counts records without a key
+
+	complaint string // what the router last logged
 }
 
-// batch is one Publish. left is written before the first record is fed and
-// then belongs to the collector.
-type batch struct {
+// publish is one call of Publish: it is done when all its records are.
+type publish struct {
 	left int
 	done func(error)
 }
 
-// record is one message on its way through the producer.
-type record struct {
-	sarama.ProducerMessage
-	batch *batch
-	msg   *sink.Message
+// pending is one record on its way.
+type pending struct {
+	message *sink.Message
+	of      *publish
 }
 
-// Open connects to the brokers and starts a producer. When no broker answers
-// it fails, with what each of them did; the caller tries again.
+// partition is one partition's queue and what is known of its last batch.
+type partition struct {
+	topic  string
+	index  int32
+	link   *link // to its leader; nil while that is looked for
+	stale  bool  // the leader we know is not the leader: ask again
+	queue  []pending
+	bytes  int    // of queue
+	limit  int    // bytes of a batch the broker takes, where it took less than we are set to; else 0
+	flight *batch // without an answer; nothing of queue is sent before it has one
+	listed bool   // in link.ready
+	renew  bool   // needs a new producer id before it sends again
+	timer  *time.Timer
+
+	id       producerID
+	sequence int32 // of the next batch
+}
+
+// producerID is what the broker knows copies by, together with the sequence.
+type producerID struct {
+	id    int64
+	epoch int16
+}
+
+// Open connects to the brokers. When none answers it fails, with what each of
+// them did; the caller tries again.
 func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	cfg = cfg.withDefaults()
 	life, cut := context.WithCancel(context.Background())
-	quiet := make(chan struct{})
 	release := context.AfterFunc(ctx, cut) // until the sink is open, ctx ends its connections
-	s, err := open(life, quiet, cfg, log)
+	s, err := open(life, cfg, log)
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("open kafka sink: %w", err)
 	}
-	s.cut, s.hush = cut, sync.OnceFunc(func() { close(quiet) })
-	go s.collect()
+	s.cut = cut
+	s.work.Go(s.route)
 	if !release() {
 		_ = s.Close(ctx)
 		return nil, fmt.Errorf("open kafka sink: %w", ctx.Err())
@@ -92,199 +121,222 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	return s, nil
 }
 
-func open(life context.Context, quiet <-chan struct{}, cfg Config, log *zap.Logger) (*Sink, error) {
-	conf, err := cfg.producer(life)
+func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
+	conf, codec, err := cfg.producer(life)
 	if err != nil {
 		return nil, err
 	}
-	kafkaconn.Hush(conf, life, quiet)
-	lookup, err := sarama.NewClient(cfg.Brokers, cfg.lookup(life)) // asks nobody yet
+	seed, err := cfg.conn().Reach(conf) // so that the error tells what each broker did
 	if err != nil {
 		return nil, err
 	}
-	producer, client, err := start(cfg, conf)
+	_ = seed.Close() // it has served
+	client, err := sarama.NewClient(cfg.Brokers, conf)
 	if err != nil {
-		_ = lookup.Close()
 		return nil, err
 	}
-	return newSink(cfg, log, producer, client, lookup), nil
+	s := newSink(cfg, codec, client, log)
+	if s.id, err = s.freshID(); err != nil {
+		_ = client.Close()
+		return nil, err
+	}
+	return s, nil
 }
 
-// start makes a producer. It asks only one of its seeds for its id, so it is
-// first given one that answers, and all of them afterwards.
-func start(cfg Config, conf *sarama.Config) (sarama.AsyncProducer, sarama.Client, error) {
-	seed, err := cfg.conn().Reach(conf)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer seed.Close() //nolint:errcheck // it has served
-	client, err := sarama.NewClient([]string{seed.Addr()}, conf)
-	if err != nil {
-		return nil, nil, err
-	}
-	producer, err := sarama.NewAsyncProducerFromClient(client)
-	if err != nil {
-		_ = client.Close()
-		return nil, nil, err
-	}
-	_ = client.RefreshBrokers(cfg.Brokers) // fails only on a closed client
-	return producer, client, nil
-}
-
-func newSink(cfg Config, log *zap.Logger, producer sarama.AsyncProducer, client, lookup sarama.Client) *Sink {
-	hangUp := sync.OnceFunc(func() {
-		_ = client.Close()
-		_ = lookup.Close()
-	})
+func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, log *zap.Logger) *Sink {
 	return &Sink{
-		cfg:      cfg,
-		log:      log,
-		producer: producer,
-		hangUp:   hangUp,
-		topics:   topics{cfg: cfg, client: lookup, log: log, known: map[string]bool{}, said: map[string]string{}},
-		drained:  make(chan struct{}),
-		ended:    make(chan struct{}),
-		verdict:  time.Second,
-		stop:     make(chan struct{}),
-		failed:   make(chan struct{}),
-		open:     map[*batch]struct{}{},
+		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
+		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}},
+		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
+		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, open: map[*publish]struct{}{},
 	}
 }
 
-// Publish feeds the batch to the producer, waiting for room and for topics
-// that don't exist yet. An ended ctx finishes the sink: a part of the batch
-// may be fed, and nothing may pass the rest of it.
+// freshID asks the cluster for a producer id.
+func (s *Sink) freshID() (producerID, error) {
+	r, err := s.client.InitProducerID()
+	if err != nil {
+		return producerID{}, fmt.Errorf("ask for a producer id: %w", err)
+	}
+	return producerID{r.ProducerID, r.ProducerEpoch}, nil
+}
+
+// Publish puts the batch into its partitions' queues. It waits for topics that
+// don't exist yet; an ended ctx then finishes the sink.
 func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error)) {
-	b, err := s.begin(len(msgs), done)
-	if b == nil {
+	if err := s.topics.wait(ctx, s.stop, msgs); err != nil {
+		s.finish(err)
+	}
+	s.mu.Lock()
+	if s.err != nil || len(msgs) == 0 {
+		err := s.err
+		s.mu.Unlock()
 		done(err)
 		return
 	}
-	err = s.topics.wait(ctx, s.stop, msgs)
-	records := prepare(msgs, b)
-	for i := 0; err == nil && i < len(records); i++ {
-		err = s.feed(ctx, &records[i].ProducerMessage)
-	}
+	of := &publish{left: len(msgs), done: done}
+	s.open[of] = struct{}{}
+	err := s.enqueue(msgs, of)
+	s.mu.Unlock()
 	if err != nil {
-		s.fail(err)
-		s.settle(b, s.failure())
+		s.finish(err)
 	}
 }
 
-func (s *Sink) feed(ctx context.Context, m *sarama.ProducerMessage) error {
+// enqueue sorts msgs into partitions. s.mu is held.
+func (s *Sink) enqueue(msgs []sink.Message, of *publish) error {
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Topic != s.lastTopic || s.last == nil {
+			if err := s.use(m.Topic); err != nil {
+				return err
+			}
+		}
+		p := s.last[s.choose(m.Key)]
+		p.queue = append(p.queue, pending{m, of})
+		p.bytes += m.Size()
+		s.list(p)
+	}
+	return nil
+}
+
+// use makes a topic the current one; its number of partitions is pinned the first time.
+func (s *Sink) use(topic string) error {
+	if s.partitions[topic] == nil {
+		ids, err := s.client.Partitions(topic)
+		if err != nil {
+			return fmt.Errorf("look up topic %q: %w", topic, err)
+		}
+		all := make([]*partition, len(ids))
+		for i := range all {
+			all[i] = &partition{topic: topic, index: int32(i), id: s.id}
+		}
+		s.partitions[topic] = all
+	}
+	s.lastTopic, s.last = topic, s.partitions[topic]
+	return nil
+}
+
+// choose gives the partition the Java client chooses for the same key. Records
+// without a key are spread.
+func (s *Sink) choose(key []byte) int {
+	if key == nil {
+		s.sticky++
+		return s.sticky % len(s.last)
+	}
+	return int(Partition(key, int32(len(s.last))))
+}
+
+// list makes sure that somebody acts on p: its leader's link, or the router. s.mu is held.
+func (s *Sink) list(p *partition) {
+	if p.listed || (p.flight != nil && !p.flight.due) {
+		return
+	}
+	if p.link == nil {
+		wake(s.kick)
+		return
+	}
+	p.listed = true
+	p.link.ready = append(p.link.ready, p)
+	wake(p.link.kick)
+}
+
+func wake(c chan struct{}) {
 	select {
-	case <-s.stop: // comes first: the select below would choose at random
-		<-s.failed
-		return s.failure()
+	case c <- struct{}{}:
 	default:
 	}
-	select {
-	case <-s.stop:
-		<-s.failed
-		return s.failure()
-	case <-ctx.Done():
-		return fmt.Errorf("publish: %w", ctx.Err())
-	case s.producer.Input() <- m:
-		return nil
-	}
 }
 
-// begin enters a batch of n messages, or gives the answer to one that needs no sending.
-func (s *Sink) begin(n int, done func(error)) (*batch, error) {
+// finish ends the sink; only the first reason counts. What is on the wire may
+// still be answered until Close.
+func (s *Sink) finish(err error) {
+	s.halt()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil || n == 0 {
-		return nil, s.err
-	}
-	b := &batch{left: n, done: done}
-	s.open[b] = struct{}{}
-	return b, nil
-}
-
-// settle answers a batch, unless it is answered already.
-func (s *Sink) settle(b *batch, err error) {
-	s.mu.Lock()
-	_, open := s.open[b]
-	delete(s.open, b)
-	if open {
-		s.calls.Add(1)
+	if s.err == nil {
+		s.err = err
 	}
 	s.mu.Unlock()
-	if open {
-		b.done(err)
+}
+
+// Halt implements sink.Halter.
+func (s *Sink) Halt() { s.finish(errHalted) }
+
+func (s *Sink) halt() { s.halted.Do(func() { close(s.stop) }) }
+
+// fail finishes the sink and answers the batch it was about, so that the
+// engine hears of it; the others are answered as their answers come, or by Close.
+func (s *Sink) fail(of *publish, err error) {
+	s.finish(err)
+	s.mu.Lock()
+	done := s.take(of)
+	s.mu.Unlock()
+	s.call(done, err)
+}
+
+// take ends an open publish and gives its done; nil when it is ended already. s.mu is held.
+func (s *Sink) take(of *publish) func(error) {
+	if _, open := s.open[of]; !open {
+		return nil
+	}
+	delete(s.open, of)
+	s.calls.Add(1)
+	return of.done
+}
+
+func (s *Sink) call(done func(error), err error) {
+	if done != nil {
+		done(err)
 		s.calls.Done()
 	}
 }
 
-// halt ends the feeding, before the reason is known.
-func (s *Sink) halt() { s.halted.Do(func() { close(s.stop) }) }
-
-// fail finishes the sink; only the first reason counts.
-func (s *Sink) fail(err error) {
-	s.halt()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.err = err
-		close(s.failed)
-	}
-}
-
-func (s *Sink) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// Halt ends the sending: what waits in the producer stays there, and
-// answers to what is on the wire still settle their batches (I9).
-func (s *Sink) Halt() {
-	s.hush()
-	s.fail(errHalted)
-}
-
-// Close ends the producer and waits for its answers until ctx ends; then the
-// connections are cut, so that nothing is sent any more, and what is unanswered
-// fails. Batches that must arrive are waited for before Close: records that
-// the producer is retrying come back as errors.
+// Close stops sending, waits for the answers to what is on the wire until ctx
+// ends, cuts the connections, and answers what is left.
 func (s *Sink) Close(ctx context.Context) error {
 	if s.closed {
 		return nil
 	}
 	s.closed = true
-	s.fail(errClosed)
-	s.producer.AsyncClose()
-	go func() {
-		<-s.drained
-		s.cut() // a client whose brokers are down would wait for them
-		s.hangUp()
-		close(s.ended)
-	}()
-	var err error
-	select {
-	case <-s.ended:
-	case <-ctx.Done():
-		s.cut()
-		go s.hangUp() // so that the producer gives up rather than retry
-		err = fmt.Errorf("close kafka sink: %w", ctx.Err())
+	s.finish(errClosed)
+	err := s.answered(ctx)
+	s.cut()
+	go func() { _ = s.client.Close() }() // may wait for brokers that are down
+	s.work.Wait()
+	s.mu.Lock()
+	reason := s.err
+	var left []func(error)
+	for of := range s.open {
+		left = append(left, s.take(of))
 	}
-	s.abandon(err)
+	for _, ps := range s.partitions {
+		for _, p := range ps {
+			if p.timer != nil {
+				p.timer.Stop()
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, done := range left {
+		s.call(done, reason)
+	}
+	s.calls.Wait()
 	return err
 }
 
-// abandon answers what is left, and returns when no done is running.
-func (s *Sink) abandon(err error) {
-	if err == nil {
-		err = errClosed
+// answered waits until nothing is on the wire.
+func (s *Sink) answered(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		sent := s.sent
+		s.mu.Unlock()
+		if sent == 0 {
+			return nil
+		}
+		select {
+		case <-s.quiet:
+		case <-ctx.Done():
+			return fmt.Errorf("close kafka sink: %w", ctx.Err())
+		}
 	}
-	s.mu.Lock()
-	left := make([]*batch, 0, len(s.open))
-	for b := range s.open {
-		left = append(left, b)
-	}
-	s.mu.Unlock()
-	for _, b := range left {
-		s.settle(b, err)
-	}
-	s.calls.Wait()
 }

@@ -90,7 +90,7 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 		t.found(m.Topic)
 		return true, nil
 	case errors.Is(err, sarama.ErrInvalidTopic), errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		return false, failure(err, m, true)
+		return false, failure(err, m)
 	case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 		t.say(m.Topic, "can't look up topic, waiting", err.Error())
 		return false, nil

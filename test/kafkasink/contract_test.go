@@ -2,6 +2,7 @@ package kafkasink
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -20,7 +21,7 @@ func TestContractOnFakeKafka(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Rig {
 		c := fake(t)
 		return sinktest.Rig{
-			Sink:  open(t, kafka.Config{Brokers: c.ListenAddrs()}, zaptest.NewLogger(t)),
+			Sink:  open(t, kafka.Config{Brokers: c.ListenAddrs(), RejectAfter: time.Millisecond}, zaptest.NewLogger(t)),
 			Topic: topic,
 			Read:  func(t *testing.T) []sink.Message { return messages(read(t, c.ListenAddrs(), topic)) },
 			Break: func(*testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -29,7 +30,6 @@ func TestFaultsThatMend(t *testing.T) {
 	}{
 		{"leaders move", (*kfake.Cluster).ShufflePartitionLeaders},
 		{"connections drop", func(c *kfake.Cluster) { c.ControlKey(int16(kmsg.Produce), drop) }},
-		// Longer than sarama's own defaults bear: each try takes as many requests as there are brokers and seeds.
 		{"brokers gone for a while", func(c *kfake.Cluster) {
 			left := 60
 			c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -41,6 +41,21 @@ func TestFaultsThatMend(t *testing.T) {
 				return drop(r)
 			})
 		}},
+		{"timed out", produceFault(kerr.RequestTimedOut)},
+		{"leader's epoch is old", produceFault(kerr.FencedLeaderEpoch)},
+		{"leader's disk", produceFault(kerr.KafkaStorageError)},
+		{"topic not known to the leader", produceFault(kerr.UnknownTopicOrPartition)},
+		{"records damaged on the way", produceFault(kerr.CorruptMessage)},
+		{"server's own fault", produceFault(kerr.UnknownServerError)},
+		{"code nobody expects", produceFault(kerr.GroupIDNotFound)},
+		{"rights taken for a moment", produceFault(kerr.TopicAuthorizationFailed)},
+		{"policy for a moment", produceFault(kerr.PolicyViolation)},
+		{"batch too large", func(c *kfake.Cluster) {
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.MessageTooLarge, Count: 1})
+		}},
+		{"producer's state expired", produceFault(kerr.UnknownProducerID)},
+		{"sequence unknown", produceFault(kerr.OutOfOrderSequenceNumber)},
+		{"producer's epoch is old", produceFault(kerr.InvalidProducerEpoch)},
 		{"too few replicas", func(c *kfake.Cluster) {
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: 3})
 		}},
@@ -68,15 +83,20 @@ func TestFaultsThatMend(t *testing.T) {
 	}
 }
 
-func TestOneRefusalFinishesTheSink(t *testing.T) {
+// produceFault answers three requests with err, and takes nothing of them.
+func produceFault(err *kerr.Error) func(*kfake.Cluster) {
+	return func(c *kfake.Cluster) { c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: 3}) }
+}
+
+func TestRefusalThatStaysFinishesTheSink(t *testing.T) {
 	const size = 200
 	cluster := fake(t)
-	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), RejectAfter: time.Millisecond}, zap.NewNop())
 	a := newAnswers()
 	a.publish(t.Context(), s, numbered(topic, 0, size))
 	a.wantDelivered(t)
 
-	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: 1})
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	failed := 0
 	for i := 1; i < 50 && failed == 0; i++ {
 		a.publish(t.Context(), s, numbered(topic, i*size, size))
@@ -162,8 +182,8 @@ func TestHaltedSinkSendsNothing(t *testing.T) {
 	}
 }
 
-// With its brokers dead the producer never ends by itself. Close does, and
-// then nothing is left that could send what was given up.
+// With its brokers dead nothing is on the wire, so Close need not wait. Then
+// nothing is left that could send what was given up.
 func TestCloseWithDeadBrokers(t *testing.T) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(12, topic))
 	if err != nil {
@@ -181,21 +201,12 @@ func TestCloseWithDeadBrokers(t *testing.T) {
 	for i := range 5 {
 		a.publish(t.Context(), s, numbered(topic, 100+i*100, 100))
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	closed := make(chan error)
-	go func() { closed <- s.Close(ctx) }()
-	select {
-	case err := <-closed:
-		t.Fatalf("Close returned %v with brokers dead and time left", err)
-	default:
-	}
-	cancel()
-	if err := <-closed; !errors.Is(err, context.Canceled) {
+	if err := s.Close(limited(t)); err != nil {
 		t.Fatalf("Close: %v", err)
 	}
-	for i, err := range a.when(t, func([][]error) bool { return true })[1:] {
-		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("batch %d: done(%v)", i, err)
+	for i, err := range a.all(t)[1:] {
+		if err == nil {
+			t.Fatalf("batch %d was settled with nil", i)
 		}
 	}
 	a.all(t)
@@ -203,6 +214,37 @@ func TestCloseWithDeadBrokers(t *testing.T) {
 		stacks := make([]byte, 1<<22)
 		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("sarama."))
 	})
+}
+
+// A broker that takes a request and never answers: Close waits as long as it may, and cuts.
+func TestCloseWithASilentBroker(t *testing.T) {
+	cluster := fake(t, kfake.NumBrokers(1))
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	arrived, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		close(arrived)
+		cluster.SleepControl(func() { <-release })
+		return nil, nil, false
+	})
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 1))
+	<-arrived
+	ctx, cancel := context.WithCancel(t.Context())
+	closed := make(chan error)
+	go func() { closed <- s.Close(ctx) }()
+	select {
+	case err := <-closed:
+		t.Fatalf("Close returned %v with a request on the wire and time left", err)
+	default:
+	}
+	cancel()
+	if err := <-closed; !errors.Is(err, context.Canceled) {
+		t.Fatalf("Close: %v", err)
+	}
+	if err := a.all(t)[0]; err == nil {
+		t.Fatal("settled with nil without an answer")
+	}
 }
 
 func TestOpen(t *testing.T) {

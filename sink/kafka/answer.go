@@ -1,0 +1,270 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/IBM/sarama"
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
+)
+
+// Pauses between tries of one batch, and of the search for leaders.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+)
+
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// outcome collects what must be called when s.mu is let go.
+type outcome struct {
+	done   []func(error) // publishes that are durable
+	failed error         // ends the sink
+	of     *publish      // whose it was
+}
+
+// answer acts on the answer to one request.
+func (s *Sink) answer(l *link, a answer) {
+	var o outcome
+	s.mu.Lock()
+	lost := a.err != nil && s.lose(l, a.err)
+	for _, b := range a.batches {
+		s.judge(b, a, &o)
+	}
+	if s.sent--; s.sent == 0 {
+		wake(s.quiet)
+	}
+	s.mu.Unlock()
+	if lost {
+		_ = l.broker.Close() // so that the next one who needs it opens it anew
+		wake(l.kick)         // its goroutine ends
+	}
+	for _, done := range o.done {
+		s.call(done, nil)
+	}
+	if o.failed != nil {
+		s.fail(o.of, o.failed)
+	}
+}
+
+// lose takes a link out of use. Its partitions are routed anew, by fresh
+// metadata: their leader may have moved with the broker. It reports whether it was in use. s.mu is held.
+func (s *Sink) lose(l *link, err error) bool {
+	if l.down {
+		return false
+	}
+	l.down = true
+	delete(s.links, l.broker)
+	for _, p := range l.ready {
+		p.listed = false
+	}
+	l.ready = nil
+	for _, ps := range s.partitions {
+		for _, p := range ps {
+			if p.link == l {
+				p.link, p.stale = nil, true
+				if p.flight == nil && len(p.queue) > 0 {
+					wake(s.kick)
+				}
+			}
+		}
+	}
+	s.log.Info("connection to a broker lost", zap.Int32("broker", l.broker.ID()), zap.Error(err))
+	return true
+}
+
+// judge decides about one batch. s.mu is held.
+func (s *Sink) judge(b *batch, a answer, o *outcome) {
+	err := a.err
+	if err == nil {
+		block := a.response.GetBlock(b.partition.topic, b.partition.index)
+		switch {
+		case block == nil:
+			err = errors.New("the broker's answer leaves the partition out")
+		case block.Err != sarama.ErrNoError:
+			err = block.Err
+		}
+	}
+	switch verdict(err) {
+	case taken:
+		s.settle(b, o)
+	case again:
+		s.again(b, false)
+	case elsewhere:
+		s.again(b, true)
+	case anew:
+		s.log.Warn("the broker lost this producer's state; events in doubt are sent again and may be repeats",
+			zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
+		b.partition.renew = true
+		s.again(b, true)
+	case refusedNow:
+		s.refuse(b, err, o)
+	case refusedLater:
+		if len(b.pending) == 1 && time.Since(b.first) < s.cfg.RejectAfter {
+			s.again(b, false)
+			return
+		}
+		s.refuse(b, err, o)
+	case fatal:
+		o.failed, o.of = permanent(err), b.pending[0].of
+	default:
+		s.log.Warn("the broker answers with a code that is not known here; trying again", zap.Error(err))
+		s.again(b, false)
+	}
+}
+
+// kind of answer to a batch.
+type kind int
+
+const (
+	unknown      kind = iota
+	taken             // durable
+	again             // same bytes to the same broker
+	elsewhere         // same bytes to whoever is the leader now
+	anew              // with a new producer id
+	refusedNow        // for good, if it is one record
+	refusedLater      // for good, if it stays
+	fatal             // for everything
+)
+
+// verdict sorts every error; one that is not listed is unknown, and said so.
+func verdict(err error) kind {
+	var code sarama.KError
+	if !errors.As(err, &code) {
+		var encoding sarama.PacketEncodingError
+		switch {
+		case err == nil:
+			return taken
+		case errors.As(err, &encoding), errors.Is(err, sarama.ErrUnsupportedVersion):
+			return fatal
+		}
+		return elsewhere // the connection: cut, refused, timed out
+	}
+	switch code {
+	case sarama.ErrDuplicateSequenceNumber: // an earlier try had arrived
+		return taken
+	case sarama.ErrRequestTimedOut, sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend,
+		sarama.ErrThrottlingQuotaExceeded, sarama.ErrInvalidMessage, sarama.ErrUnknown:
+		return again
+	case sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch,
+		sarama.ErrReplicaNotAvailable, sarama.ErrBrokerNotAvailable, sarama.ErrNetworkException, sarama.ErrKafkaStorageError,
+		sarama.ErrUnknownTopicOrPartition, sarama.ErrOffsetNotAvailable:
+		return elsewhere
+	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch,
+		sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced:
+		return anew
+	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp, sarama.ErrInvalidTopic:
+		return refusedNow
+	case sarama.ErrInvalidRecord, sarama.ErrPolicyViolation, sarama.ErrTopicAuthorizationFailed:
+		return refusedLater
+	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
+		sarama.ErrUnsupportedForMessageFormat, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidRequiredAcks:
+		return fatal
+	}
+	return unknown
+}
+
+// settle counts a batch that is durable. s.mu is held.
+func (s *Sink) settle(b *batch, o *outcome) {
+	p := b.partition
+	p.advance(len(b.pending))
+	p.flight = nil
+	p.limit += p.limit / 16 // the topic's own limit may have been raised
+	for i := range b.pending {
+		of := b.pending[i].of
+		if of.left--; of.left == 0 {
+			if done := s.take(of); done != nil {
+				o.done = append(o.done, done)
+			}
+		}
+	}
+	if len(p.queue) > 0 {
+		s.list(p)
+	}
+}
+
+// again sends the batch once more after a pause, the same bytes. s.mu is held.
+func (s *Sink) again(b *batch, lookForLeader bool) {
+	p := b.partition
+	if lookForLeader {
+		p.link, p.stale = nil, true
+		wake(s.kick)
+	}
+	pause := jittered(min(minPause<<min(b.tries, 6), maxPause))
+	b.tries++
+	p.timer = time.AfterFunc(pause, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if p.flight == b {
+			b.due = true
+			s.list(p)
+		}
+	})
+}
+
+// refuse narrows a batch that was refused to the record it is about: it is
+// halved, nothing being behind it, and the halves are sent with the sequence it
+// had. A single record ends the sink; its sequence is not used up. s.mu is held.
+func (s *Sink) refuse(b *batch, err error, o *outcome) {
+	n := len(b.pending)
+	if n == 1 {
+		o.failed, o.of = failure(err, b.pending[0].message), b.pending[0].of
+		return
+	}
+	p := b.partition
+	if errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrMessageSetSizeTooLarge) {
+		p.limit = 0 // or every batch would be sent twice
+		for i := range b.pending[:n/2] {
+			p.limit += onWire(b.pending[i].message)
+		}
+	}
+	first, rest := b.pending[:n/2], b.pending[n/2:]
+	size := 0
+	for i := range rest {
+		size += rest[i].message.Size()
+	}
+	p.queue = append(append(make([]pending, 0, len(rest)+len(p.queue)), rest...), p.queue...)
+	p.bytes += size
+	half := s.newBatch(p, first, b.bytes-size)
+	half.due, half.first = true, b.first
+	p.flight = half
+	s.list(p)
+}
+
+// failure tells what a record was refused for, and nothing of what it holds.
+func failure(err error, m *sink.Message) error {
+	r := &sink.Refusal{Detail: err.Error()}
+	switch {
+	case errors.Is(err, sarama.ErrMessageSizeTooLarge), errors.Is(err, sarama.ErrMessageSetSizeTooLarge):
+		r.Reason, r.Fix = ReasonTooLarge, "Raise max.message.bytes of the topic (message.max.bytes of the brokers)."
+		r.Detail = fmt.Sprintf("the broker takes no record of %d bytes", m.Size())
+	case errors.Is(err, sarama.ErrInvalidTopic):
+		r.Reason, r.Fix = ReasonBadTopic, topicFix
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
+		r.Reason, r.Fix = ReasonNotAuthorized, authorizeFix
+	case errors.Is(err, sarama.ErrPolicyViolation):
+		r.Reason, r.Fix = ReasonPolicy, "Change the brokers' policy, or what the event holds."
+	case errors.Is(err, sarama.ErrInvalidRecord):
+		r.Reason, r.Fix = ReasonInvalidRecord, "See the broker's log; a compacted topic takes no record without a key."
+	case errors.Is(err, sarama.ErrInvalidTimestamp):
+		r.Reason, r.Fix = ReasonBadTimestamp, "Change message.timestamp.before.max.ms or .after.max.ms of the topic, or map another timestamp column."
+	default:
+		return fmt.Errorf("publish to topic %q: %w", m.Topic, err)
+	}
+	return refused(m, r)
+}
+
+// refused names the event.
+func refused(m *sink.Message, r *sink.Refusal) error {
+	return fmt.Errorf("publish event %q of table %s to topic %q: %w", m.ID, m.Table, m.Topic, r)
+}
+
+// permanent is what no other try of ours mends.
+func permanent(err error) error {
+	return fault.Config(fault.CodeAccessDenied, "See what Kafka says: a right on the cluster, the login, or a broker that is too old for this client.", err, "Kafka refuses to take anything from us")
+}
