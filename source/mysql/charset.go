@@ -1,119 +1,196 @@
 package mysql
 
 import (
+	"context"
+	"encoding/hex"
+	"errors"
 	"fmt"
-
-	"golang.org/x/text/encoding"
-	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/japanese"
-	"golang.org/x/text/encoding/korean"
-	"golang.org/x/text/encoding/simplifiedchinese"
-	"golang.org/x/text/encoding/traditionalchinese"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/encoding/unicode/utf32"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // charset turns a column's bytes into UTF-8.
 type charset struct {
-	name     string
-	binary   bool // raw bytes
-	utf8     bool // as they are
-	latin1   bool
-	encoding encoding.Encoding
+	name   string
+	binary bool // raw bytes
+	append func(dst, b []byte) ([]byte, error)
 }
 
-// charsetNamed knows the server's character sets by their names. One that is
-// not known is an error when a value of it is met, never bytes of another meaning.
-func charsetNamed(name string) *charset {
+var errText = errors.New("text is not well-formed")
+
+// charsetNamed knows the character sets that need no table.
+func charsetNamed(name string) (*charset, bool) {
 	c := &charset{name: name}
 	switch name {
 	case "binary":
-		c.binary = true
+		c.binary, c.append = true, appendBytes
 	case "utf8mb4", "utf8mb3", "utf8", "ascii":
-		c.utf8 = true
+		c.append = appendBytes
 	case "latin1":
-		c.latin1 = true
-	case "latin2":
-		c.encoding = charmap.ISO8859_2
-	case "latin5":
-		c.encoding = charmap.ISO8859_9
-	case "latin7":
-		c.encoding = charmap.ISO8859_13
-	case "greek":
-		c.encoding = charmap.ISO8859_7
-	case "hebrew":
-		c.encoding = charmap.ISO8859_8
-	case "cp850":
-		c.encoding = charmap.CodePage850
-	case "cp852":
-		c.encoding = charmap.CodePage852
-	case "cp866":
-		c.encoding = charmap.CodePage866
-	case "cp1250":
-		c.encoding = charmap.Windows1250
-	case "cp1251":
-		c.encoding = charmap.Windows1251
-	case "cp1256":
-		c.encoding = charmap.Windows1256
-	case "cp1257":
-		c.encoding = charmap.Windows1257
-	case "koi8r":
-		c.encoding = charmap.KOI8R
-	case "koi8u":
-		c.encoding = charmap.KOI8U
-	case "macroman":
-		c.encoding = charmap.Macintosh
-	case "gbk", "gb2312":
-		c.encoding = simplifiedchinese.GBK
-	case "gb18030":
-		c.encoding = simplifiedchinese.GB18030
-	case "big5":
-		c.encoding = traditionalchinese.Big5
-	case "sjis", "cp932":
-		c.encoding = japanese.ShiftJIS
-	case "ujis", "eucjpms":
-		c.encoding = japanese.EUCJP
-	case "euckr":
-		c.encoding = korean.EUCKR
-	case "ucs2", "utf16":
-		c.encoding = unicode.UTF16(unicode.BigEndian, unicode.IgnoreBOM)
+		c.append = appendLatin1
+	case "utf16", "ucs2":
+		c.append = func(dst, b []byte) ([]byte, error) { return appendUTF16(dst, b, 0) }
 	case "utf16le":
-		c.encoding = unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM)
+		c.append = func(dst, b []byte) ([]byte, error) { return appendUTF16(dst, b, 1) }
 	case "utf32":
-		c.encoding = utf32.UTF32(utf32.BigEndian, utf32.IgnoreBOM)
+		c.append = appendUTF32
+	default:
+		return nil, false
 	}
-	return c
+	return c, true
 }
 
-// append puts b onto dst as UTF-8, or as it is when binary.
-func (c *charset) append(dst, b []byte) ([]byte, error) {
-	switch {
-	case c.utf8, c.binary:
-		return append(dst, b...), nil
-	case c.latin1:
-		return appendLatin1(dst, b), nil
-	case c.encoding == nil:
-		return dst, fmt.Errorf("character set %q is not supported", c.name)
-	}
-	text, err := c.encoding.NewDecoder().Bytes(b)
-	if err != nil {
-		return dst, fmt.Errorf("decode %s: %w", c.name, err)
-	}
-	return append(dst, text...), nil
-}
+func appendBytes(dst, b []byte) ([]byte, error) { return append(dst, b...), nil }
 
-// appendLatin1 knows that the server's latin1 is cp1252, with the five bytes
-// that cp1252 leaves open standing for the control characters of the same number.
-func appendLatin1(dst, b []byte) []byte {
+// appendLatin1 knows that the server's latin1 is Windows-1252, with the five bytes
+// that this leaves open standing for the control characters of the same number.
+func appendLatin1(dst, b []byte) ([]byte, error) {
 	for _, c := range b {
 		switch {
 		case c < 0x80:
 			dst = append(dst, c)
-		case c == 0x81, c == 0x8d, c == 0x8f, c == 0x90, c == 0x9d:
-			dst = append(dst, 0xc2, c)
+		case c < 0xa0:
+			dst = utf8.AppendRune(dst, windows1252[c-0x80])
 		default:
-			dst = append(dst, string(charmap.Windows1252.DecodeByte(c))...)
+			dst = utf8.AppendRune(dst, rune(c))
 		}
 	}
-	return dst
+	return dst, nil
+}
+
+// windows1252 are the characters 0x80 to 0x9f.
+var windows1252 = [...]rune{
+	'€', 0x81, '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', 0x8d, 'Ž', 0x8f,
+	0x90, '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', 0x9d, 'ž', 'Ÿ',
+}
+
+// appendUTF16 takes the low byte of each unit first (low 1) or last (low 0).
+func appendUTF16(dst, b []byte, low int) ([]byte, error) {
+	if len(b)%2 != 0 {
+		return dst, errText
+	}
+	for ; len(b) > 0; b = b[2:] {
+		r := rune(b[low])<<8 | rune(b[1-low])
+		if utf16.IsSurrogate(r) {
+			if len(b) < 4 {
+				return dst, errText
+			}
+			b = b[2:]
+			if r = utf16.DecodeRune(r, rune(b[low])<<8|rune(b[1-low])); r == utf8.RuneError {
+				return dst, errText
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+	return dst, nil
+}
+
+func appendUTF32(dst, b []byte) ([]byte, error) {
+	if len(b)%4 != 0 {
+		return dst, errText
+	}
+	for ; len(b) > 0; b = b[4:] {
+		dst = utf8.AppendRune(dst, rune(be(b[:4])))
+	}
+	return dst, nil
+}
+
+// span is a range of values of one byte.
+type span struct{ first, last byte }
+
+var (
+	upper  = [][]span{{{0x80, 0xff}}} // one byte, the lower half is ASCII
+	shift  = [][]span{{{0xa1, 0xdf}}, {{0x81, 0x9f}, {0x40, 0x7e}}, {{0x81, 0x9f}, {0x80, 0xfc}}, {{0xe0, 0xfc}, {0x40, 0x7e}}, {{0xe0, 0xfc}, {0x80, 0xfc}}}
+	euc    = [][]span{{{0xa1, 0xfe}, {0xa1, 0xfe}}, {{0x8e, 0x8e}, {0xa1, 0xdf}}, {{0x8f, 0x8f}, {0xa1, 0xfe}, {0xa1, 0xfe}}}
+	gbPair = [][]span{{{0x81, 0xfe}, {0x40, 0x7e}}, {{0x81, 0xfe}, {0x80, 0xfe}}}
+)
+
+// tabled are the character sets whose table the server is asked for, with
+// the forms of their characters beside ASCII (ishead and istail in strings/ctype-*.cc). A table of ours
+// would differ from the server's in what vendors and standards see differently.
+var tabled = map[string][][]span{
+	"latin2": upper, "latin5": upper, "latin7": upper, "greek": upper, "hebrew": upper, "cp850": upper, "cp852": upper, "cp866": upper,
+	"cp1250": upper, "cp1251": upper, "cp1256": upper, "cp1257": upper, "koi8r": upper, "koi8u": upper, "macroman": upper, "macce": upper,
+	"armscii8": upper, "dec8": upper, "geostd8": upper, "hp8": upper, "keybcs2": upper, "tis620": upper,
+	"swe7": {{{0x00, 0x7f}}},
+	"sjis": shift, "cp932": shift, "ujis": euc, "eucjpms": euc,
+	"euckr": {{{0x81, 0xfe}, {0x41, 0x5a}}, {{0x81, 0xfe}, {0x61, 0x7a}}, {{0x81, 0xfe}, {0x81, 0xfe}}},
+	"big5":  {{{0xa1, 0xf9}, {0x40, 0x7e}}, {{0xa1, 0xf9}, {0xa1, 0xfe}}},
+	"gbk":   gbPair, "gb2312": {{{0xa1, 0xf7}, {0xa1, 0xfe}}},
+	"gb18030": append([][]span{{{0x81, 0x84}, {0x30, 0x39}, {0x81, 0xfe}, {0x30, 0x39}}}, gbPair...),
+}
+
+// codes lists the characters of one form, one after the other.
+func codes(form []span) []byte {
+	list := [][]byte{nil}
+	for _, s := range form {
+		var longer [][]byte
+		for _, code := range list {
+			for b := int(s.first); b <= int(s.last); b++ {
+				longer = append(longer, append(code[:len(code):len(code)], byte(b)))
+			}
+		}
+		list = longer
+	}
+	var all []byte
+	for _, code := range list {
+		all = append(all, code...)
+	}
+	return all
+}
+
+// runes is a character set's table: its codes as big-endian numbers.
+type runes map[uint32]rune
+
+// charsetTable asks the server for the table of a character set.
+func (q *session) charsetTable(ctx context.Context, name string) (runes, error) {
+	table := runes{}
+	for _, form := range tabled[name] {
+		list := codes(form)
+		text, err := q.value(ctx, fmt.Sprintf("SELECT CONVERT(_%s x'%s' USING utf8mb4)", name, hex.EncodeToString(list)))
+		if err != nil {
+			return nil, fmt.Errorf("ask for the characters of %s: %w", name, err)
+		}
+		if utf8.RuneCountInString(text)*len(form) != len(list) {
+			return nil, fmt.Errorf("ask for the characters of %s: the server gives %d for %d", name, utf8.RuneCountInString(text), len(list)/len(form))
+		}
+		for _, r := range text {
+			table[uint32(be(list[:len(form)]))] = r
+			list = list[len(form):]
+		}
+	}
+	return table, nil
+}
+
+// charset makes a character set of the table.
+func (t runes) charset(name string) *charset {
+	return &charset{name: name, append: func(dst, b []byte) ([]byte, error) {
+		for len(b) > 0 {
+			r, n := t.first(b)
+			if n == 0 {
+				return dst, errText
+			}
+			dst, b = utf8.AppendRune(dst, r), b[n:]
+		}
+		return dst, nil
+	}}
+}
+
+// first is the first character in b and its length; 0 when there is none.
+func (t runes) first(b []byte) (rune, int) {
+	var code uint32
+	for i, c := range b[:min(4, len(b))] {
+		code = code<<8 | uint32(c)
+		if r, ok := t[code]; ok {
+			return r, i + 1
+		}
+	}
+	switch {
+	case b[0] < 0x80:
+		return rune(b[0]), 1
+	case len(b) >= 4 && code >= 0x90308130 && code <= 0xe3329a35: // GB18030 beyond the BMP is linear
+		linear := ((int(b[0]-0x90)*10+int(b[1]-0x30))*126+int(b[2]-0x81))*10 + int(b[3]-0x30)
+		return rune(0x10000 + linear), 4
+	}
+	return 0, 0
 }

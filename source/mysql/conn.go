@@ -139,10 +139,10 @@ func errorCode(err error) uint16 {
 type server struct {
 	mariadb    bool
 	version    string
-	uuid       string // MySQL only
-	gtids      bool   // GTIDs are on
-	metadata   string // binlog_row_metadata
-	collations map[uint64]*charset
+	uuid       string            // MySQL only
+	gtids      bool              // GTIDs are on
+	metadata   string            // binlog_row_metadata
+	collations map[uint64]string // character set of each
 }
 
 // ask reads the server's settings and refuses one that can't serve.
@@ -186,7 +186,7 @@ func (v *server) askMySQL(ctx context.Context, q *session) error {
 }
 
 // askCollations reads which character set each collation number stands for.
-func (v *server) askCollations(ctx context.Context, q *session) (map[uint64]*charset, error) {
+func (v *server) askCollations(ctx context.Context, q *session) (map[uint64]string, error) {
 	r, err := q.query(ctx, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY WHERE ID IS NOT NULL")
 	if err != nil { // MySQL, and MariaDB before 10.10, have the numbers elsewhere
 		r, err = q.query(ctx, "SELECT ID, CHARACTER_SET_NAME FROM information_schema.COLLATIONS WHERE ID IS NOT NULL")
@@ -194,8 +194,7 @@ func (v *server) askCollations(ctx context.Context, q *session) (map[uint64]*cha
 	if err != nil {
 		return nil, fmt.Errorf("read the collations: %w", err)
 	}
-	sets := map[string]*charset{}
-	m := make(map[uint64]*charset, r.RowNumber())
+	m := make(map[uint64]string, r.RowNumber())
 	for i := range r.RowNumber() {
 		text, _ := r.GetString(i, 0)
 		name, _ := r.GetString(i, 1)
@@ -203,18 +202,7 @@ func (v *server) askCollations(ctx context.Context, q *session) (map[uint64]*cha
 		if err != nil {
 			continue
 		}
-		if sets[name] == nil {
-			sets[name] = charsetNamed(name)
-		}
-		m[id] = sets[name]
+		m[id] = name
 	}
 	return m, nil
-}
-
-// collation never gives nil: an unknown one fails when a value of it is met.
-func (v *server) collation(id uint64) *charset {
-	if c := v.collations[id]; c != nil {
-		return c
-	}
-	return charsetNamed("collation " + strconv.FormatUint(id, 10))
 }

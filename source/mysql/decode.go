@@ -40,6 +40,8 @@ type decoder struct {
 	server      *server
 	onUpdate    OnUpdate
 	describe    func(TableName, time.Time) ([]describedColumn, error) // with binlog_row_metadata=MINIMAL
+	table       func(charset string) (runes, error)                   // for the character sets that need one
+	charsets    map[string]*charset
 	checksummed bool
 
 	at     place // behind the last transaction that ended
@@ -74,7 +76,7 @@ type savepoint struct {
 func newDecoder(s *Source, at place, log *zap.Logger) (*decoder, error) {
 	d := &decoder{
 		log: log, wanted: map[TableName]bool{}, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at,
-		tables: map[uint64]*table{}, known: map[TableName]*table{},
+		tables: map[uint64]*table{}, known: map[TableName]*table{}, charsets: map[string]*charset{},
 	}
 	for _, t := range s.cfg.Tables {
 		d.wanted[t] = true
@@ -410,19 +412,48 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	m.mariadb = d.server.mariadb
 	t := &table{}
 	if m.names != nil {
-		t.Table, t.columns, err = m.shape(d.server.collation)
+		t.Table, t.columns, err = m.shape(d.collation)
 		return t, err
 	}
 	described, err := d.describe(key, time.Unix(int64(e.seconds), 0))
 	if err != nil {
 		return nil, err
 	}
-	if t.Table, t.columns, err = m.shapeFrom(described); err != nil {
-		return nil, fault.Position(fault.CodeSchemaUnknown,
-			"set binlog_row_metadata=FULL, so that the log itself names its columns; for the rows before that: "+anew, err,
-			"the log does not name the columns of %s (binlog_row_metadata=MINIMAL), and the table was changed since", key)
+	t.Table, t.columns, err = m.shapeFrom(described, d.charset)
+	var changed mismatch
+	if errors.As(err, &changed) {
+		return nil, schemaUnknown(key, "it was changed since: "+changed.Error())
 	}
-	return t, nil
+	return t, err
+}
+
+// charset gives a character set by its name.
+func (d *decoder) charset(name string) (*charset, error) {
+	if c := d.charsets[name]; c != nil {
+		return c, nil
+	}
+	c, ok := charsetNamed(name)
+	if !ok {
+		if tabled[name] == nil {
+			return nil, fmt.Errorf("character set %q is not known", name)
+		}
+		table, err := d.table(name)
+		if err != nil {
+			return nil, err
+		}
+		c = table.charset(name)
+	}
+	d.charsets[name] = c
+	return c, nil
+}
+
+// collation gives the character set of a collation, as the log tells them.
+func (d *decoder) collation(id uint64) (*charset, error) {
+	name, ok := d.server.collations[id]
+	if !ok {
+		return nil, fmt.Errorf("collation %d is not known", id)
+	}
+	return d.charset(name)
 }
 
 // rowsOf reads a rows event's header; nil when it is of another table.

@@ -74,7 +74,8 @@ func (d describedColumn) kind() source.Kind {
 
 // describe reads the columns as they are now, in the order of the log.
 func describe(ctx context.Context, q *session, t TableName) ([]describedColumn, error) {
-	r, err := q.query(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME FROM information_schema.COLUMNS
+	r, err := q.query(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, 'binary'),
+		CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS
 		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, t.Schema, t.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
@@ -82,7 +83,11 @@ func describe(ctx context.Context, q *session, t TableName) ([]describedColumn, 
 	columns := make([]describedColumn, r.RowNumber())
 	for i := range columns {
 		text := func(c int) string { v, _ := r.GetString(i, c); return v }
-		columns[i] = describedColumn{name: text(0), dataType: text(1), columnType: text(2), charset: text(3)}
+		number := func(c int) int { v, _ := r.GetInt(i, c); return int(v) }
+		columns[i] = describedColumn{
+			name: text(0), dataType: text(1), columnType: text(2), charset: text(3),
+			octets: number(4), precision: number(5), scale: number(6), fraction: number(7),
+		}
 	}
 	return columns, nil
 }

@@ -62,7 +62,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	}
 	dec, err := newDecoder(s, at, s.log)
 	if err == nil {
-		dec.describe = s.describeNow
+		dec.describe, dec.table = s.describeNow, s.charsetTable
 		err = s.dump(ctx, q, at, dec)
 	}
 	if err != nil {
@@ -151,6 +151,18 @@ func (s *Source) describeNow(t TableName, written time.Time) ([]describedColumn,
 		return nil, schemaUnknown(t, "it was made or rebuilt at "+time.Unix(made, 0).UTC().Format(time.RFC3339)+", after rows that are still to be read")
 	}
 	return describe(ctx, q, t)
+}
+
+// charsetTable asks for the table of a character set while the log is read.
+func (s *Source) charsetTable(name string) (runes, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	q, err := s.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer q.close()
+	return q.charsetTable(ctx, name)
 }
 
 func schemaUnknown(t TableName, why string) error {

@@ -3,7 +3,6 @@ package mysql
 import (
 	"bytes"
 	"fmt"
-	"strings"
 
 	"github.com/outboxd/outboxd/source"
 )
@@ -194,7 +193,7 @@ func (c *column) textual() bool {
 }
 
 // shape makes the table from the event's own metadata (binlog_row_metadata=FULL).
-func (m *tableMap) shape(collation func(uint64) *charset) (*source.Table, []column, error) {
+func (m *tableMap) shape(collation func(uint64) (*charset, error)) (*source.Table, []column, error) {
 	columns, err := m.columns()
 	if err != nil {
 		return nil, nil, err
@@ -207,14 +206,16 @@ func (m *tableMap) shape(collation func(uint64) *charset) (*source.Table, []colu
 		c := &columns[i]
 		switch {
 		case c.numeric():
-			c.unsigned = numbers/8 < len(m.signedness) && m.signedness[numbers/8]&(0x80>>(numbers%8)) != 0
+			c.unsigned = m.unsigned(numbers)
 			numbers++
 		case c.textual():
 			id, ok := m.charsets.at(texts)
 			if !ok {
 				return nil, nil, fmt.Errorf("table %s.%s: no character set for column %q", m.schema, m.table, m.names[i])
 			}
-			c.charset = collation(id)
+			if c.charset, err = collation(id); err != nil {
+				return nil, nil, err
+			}
 			texts++
 		case c.kind == typeEnum || c.kind == typeSet:
 			lists, ordinal := m.enums, &enums
@@ -225,7 +226,11 @@ func (m *tableMap) shape(collation func(uint64) *charset) (*source.Table, []colu
 			if !ok || *ordinal >= len(lists) {
 				return nil, nil, fmt.Errorf("table %s.%s: no labels for column %q", m.schema, m.table, m.names[i])
 			}
-			if c.labels, err = texted(collation(id), lists[*ordinal]); err != nil {
+			charset, err := collation(id)
+			if err != nil {
+				return nil, nil, err
+			}
+			if c.labels, err = texted(charset, lists[*ordinal]); err != nil {
 				return nil, nil, err
 			}
 			*ordinal++
@@ -233,6 +238,11 @@ func (m *tableMap) shape(collation func(uint64) *charset) (*source.Table, []colu
 		}
 	}
 	return m.tableOf(m.names, columns), columns, nil
+}
+
+// unsigned reports it of the n-th numeric column.
+func (m *tableMap) unsigned(n int) bool {
+	return n/8 < len(m.signedness) && m.signedness[n/8]&(0x80>>(n%8)) != 0
 }
 
 func texted(c *charset, labels [][]byte) ([]string, error) {
@@ -268,158 +278,4 @@ var typeNames = map[byte]string{
 	typeDatetime2: "datetime", typeTimestamp2: "timestamp", typeBit: "bit", typeEnum: "enum", typeSet: "set", typeJSON: "json",
 	typeString: "char", typeVarchar: "varchar", typeVarString: "varchar", typeBlob: "blob", typeTinyBlob: "blob", typeMediumBlob: "blob",
 	typeLongBlob: "blob", typeGeometry: "geometry", typeVector: "vector",
-}
-
-// describedColumn is a column as information_schema has it, for servers that
-// do not write names into the log (binlog_row_metadata=MINIMAL).
-type describedColumn struct {
-	name, dataType, columnType, charset string
-}
-
-// shapeFrom lays the described columns over the event's types. It refuses
-// wherever both don't agree: a guess would put values under wrong names.
-func (m *tableMap) shapeFrom(described []describedColumn) (*source.Table, []column, error) {
-	columns, err := m.columns()
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(described) != len(columns) {
-		return nil, nil, fmt.Errorf("the log has %d columns, the table now has %d", len(columns), len(described))
-	}
-	names := make([]string, len(columns))
-	for i := range columns {
-		c, d := &columns[i], described[i]
-		names[i] = d.name
-		if !fits(c, d.dataType) {
-			return nil, nil, fmt.Errorf("column %d is %s in the log, and %q of type %s now", i+1, typeName(c.kind), d.name, d.dataType)
-		}
-		c.unsigned = strings.Contains(d.columnType, "unsigned")
-		if c.textual() {
-			name := d.charset
-			if name == "" {
-				name = "binary"
-			}
-			c.charset = charsetNamed(name)
-		}
-		if c.kind == typeEnum || c.kind == typeSet {
-			c.labels, c.unsure = labelsOf(d.columnType), beyondBMP(d.charset)
-		}
-	}
-	return m.tableOf(names, columns), columns, nil
-}
-
-// fits reports whether a column the log shows can be of the described type.
-func fits(c *column, dataType string) bool {
-	switch dataType {
-	case "char", "binary":
-		return c.kind == typeString
-	case "uuid", "inet6", "inet4": // MariaDB
-		return c.kind == typeString
-	case "varchar", "varbinary":
-		return c.kind == typeVarchar || c.kind == typeVarString
-	case "tinytext", "text", "mediumtext", "longtext", "tinyblob", "blob", "mediumblob", "longblob":
-		return c.kind == typeBlob || c.kind == typeTinyBlob || c.kind == typeMediumBlob || c.kind == typeLongBlob
-	case "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection":
-		return c.kind == typeGeometry
-	}
-	return typeName(c.kind) == dataType
-}
-
-// beyondBMP reports whether a label of that character set can hold characters
-// that information_schema, which speaks utf8mb3, shows as '?'.
-func beyondBMP(charset string) bool {
-	switch charset {
-	case "utf8mb4", "utf16", "utf16le", "utf32", "gb18030":
-		return true
-	}
-	return false
-}
-
-// labelsOf parses enum('a','b”c') as information_schema prints it, in UTF-8
-// (append_unescaped in sql/sql_show.cc: quotes are doubled, four other bytes have a backslash).
-func labelsOf(columnType string) []string {
-	var labels []string
-	var label []byte
-	quoted := false
-	for i := 0; i < len(columnType); i++ {
-		c := columnType[i]
-		switch {
-		case !quoted && c == '\'':
-			quoted, label = true, nil
-		case !quoted:
-		case c == '\\' && i+1 < len(columnType):
-			i++
-			label = append(label, unescaped(columnType[i]))
-		case c == '\'' && i+1 < len(columnType) && columnType[i+1] == '\'':
-			label = append(label, c)
-			i++
-		case c == '\'':
-			quoted = false
-			labels = append(labels, string(label))
-		default:
-			label = append(label, c)
-		}
-	}
-	return labels
-}
-
-// unescaped is the byte that a backslash and c stand for.
-func unescaped(c byte) byte {
-	switch c {
-	case '0':
-		return 0
-	case 'n':
-		return '\n'
-	case 'r':
-		return '\r'
-	}
-	return c
-}
-
-// cutter cuts fields; once something is short, everything after is empty.
-type cutter struct {
-	b     []byte
-	short bool
-}
-
-func (c *cutter) bytes(n int) []byte {
-	if n < 0 || n > len(c.b) {
-		c.b, c.short = nil, true
-		return nil
-	}
-	b := c.b[:n:n]
-	c.b = c.b[n:]
-	return b
-}
-
-func (c *cutter) skip(n int) { c.bytes(n) }
-
-// fixed reads an n-byte little-endian number.
-func (c *cutter) fixed(n int) uint64 {
-	var v uint64
-	for i, x := range c.bytes(n) {
-		v |= uint64(x) << (8 * i)
-	}
-	return v
-}
-
-// lenenc reads a length-encoded integer of the client/server protocol.
-func (c *cutter) lenenc() uint64 {
-	switch first := c.fixed(1); first {
-	case 0xfc:
-		return c.fixed(2)
-	case 0xfd:
-		return c.fixed(3)
-	case 0xfe:
-		return c.fixed(8)
-	default:
-		return first
-	}
-}
-
-func (c *cutter) err() error {
-	if c.short {
-		return errShort
-	}
-	return nil
 }
