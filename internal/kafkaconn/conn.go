@@ -44,7 +44,7 @@ func (c Config) Base(life context.Context) *sarama.Config {
 // Hush changes the settings that Base gave for life: once quiet is closed no
 // connection of theirs sends any more. Answers to what was sent still arrive. A write then
 // blocks until life ends; a failed one would make sarama hang up on the answers.
-func Hush(s *sarama.Config, life context.Context, quiet <-chan struct{}) {
+func Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
 	s.Net.Proxy.Dialer = dialer(life, quiet)
 }
 
