@@ -213,20 +213,42 @@ func TestMappingResult(t *testing.T) {
 	}
 }
 
-func TestCheckTellsOfAnUnusableStore(t *testing.T) {
+func TestCheckTellsOfTheStore(t *testing.T) {
 	t.Parallel()
-	c := configure(t)
-	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.OK {
-		t.Errorf("%+v", r)
+	expect := func(c *config.Config, want ...string) {
+		t.Helper()
+		var got []string
+		for _, r := range checkStore(t.Context(), c, zap.NewNop()) {
+			got = append(got, fmt.Sprintf("%s %s %s", r.Status, r.ID, r.Found))
+		}
+		if len(got) != len(want) {
+			t.Errorf("%q, want %q", got, want)
+			return
+		}
+		for i := range want {
+			for part := range strings.SplitSeq(want[i], "…") {
+				if !strings.Contains(got[i], part) {
+					t.Errorf("%q lacks %q", got[i], part)
+				}
+			}
+		}
 	}
+	c := configure(t, "OUTBOXD_START=now")
+	expect(c, "OK checkpoint.writable", "OK checkpoint.place none…OUTBOXD_START=now")
+	save(t, c, "")
+	expect(c, "OK checkpoint.writable", "OK checkpoint.place none")
+	save(t, c, "here")
+	expect(c, "OK checkpoint.writable", "OK checkpoint.place position here, saved at ")
+	if err := os.WriteFile(c.Checkpoint.Path, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(c, "OK checkpoint.writable", "FAIL checkpoint.place checkpoint_unreadable")
 	c.Checkpoint.Path = filepath.Join(t.TempDir(), "absent", "place")
-	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.Fail || len(r.Fix) == 0 {
+	expect(c, "FAIL checkpoint.writable…absent")
+	if r := checkStore(t.Context(), c, zap.NewNop()); len(r[0].Fix) != 1 {
 		t.Errorf("%+v", r)
 	}
-	c = configure(t, "OUTBOXD_CHECKPOINT=kafka:places")
-	if r := checkStore(t.Context(), c, zap.NewNop()); r.Status != preflight.Fail || r.ID != "kafka.checkpoint_topic" || !strings.Contains(r.Found, "127.0.0.1:1") {
-		t.Errorf("%+v", r)
-	}
+	expect(configure(t, "OUTBOXD_CHECKPOINT=kafka:places"), "FAIL kafka.checkpoint_topic…127.0.0.1:1")
 }
 
 func TestUnknownPartsAreRefused(t *testing.T) {

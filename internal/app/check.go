@@ -2,9 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
@@ -30,24 +34,34 @@ func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}
-	return append(results, checkStore(ctx, c, log)), nil
+	return append(results, checkStore(ctx, c, log)...), nil
 }
 
-func checkStore(ctx context.Context, c *config.Config, log *zap.Logger) preflight.Result {
+// checkStore tries the checkpoint's store, and tells what it holds.
+func checkStore(ctx context.Context, c *config.Config, log *zap.Logger) []preflight.Result {
 	s := newStore(c, log)
 	r := preflight.Result{Status: preflight.OK, ID: "checkpoint.writable", Found: c.Checkpoint.String() + " can be saved to"}
 	if c.Checkpoint.Topic != "" {
 		r.ID, r.Found = "kafka.checkpoint_topic", c.Checkpoint.String()+" has one partition and is compacted, or may be made"
 	}
-	err := s.Check(ctx)
-	if err == nil {
-		err = s.Close()
+	if err := s.Check(ctx); err != nil {
+		return []preflight.Result{failed(r.ID, errors.Join(err, s.Close()))}
 	}
-	if err != nil {
-		r.Status, r.Found = preflight.Fail, err.Error()
-		if f := fault.As(err); f != nil {
-			r.Fix = []string{f.Fix}
-		}
+	place, err := s.Load(ctx)
+	if err = errors.Join(err, s.Close()); err != nil && !errors.Is(err, checkpoint.ErrNone) {
+		return []preflight.Result{r, failed("checkpoint.place", err)}
+	}
+	next := preflight.Result{Status: preflight.OK, ID: "checkpoint.place", Found: fmt.Sprintf("position %s, saved at %s", place.Position, place.SavedAt.Format(time.RFC3339))}
+	if place.Intent() {
+		next.Found = "none: the next start is a first one, OUTBOXD_START=" + c.Start
+	}
+	return []preflight.Result{r, next}
+}
+
+func failed(id string, err error) preflight.Result {
+	r := preflight.Result{Status: preflight.Fail, ID: id, Found: err.Error()}
+	if f := fault.As(err); f != nil {
+		r.Fix = []string{f.Fix}
 	}
 	return r
 }

@@ -67,7 +67,7 @@ func (c *copying) run(ctx context.Context, db source.Source) error {
 func (c *copying) put(ctx context.Context, s store, held holding) error {
 	free := held.broken == "" && (held.place.Intent() || held.place.Position == c.given.place.Position)
 	if !free && !c.replace {
-		return fault.Config(fault.CodeConfig, "Find out which one is right; --yes replaces it.", nil, "%s holds another place already: %s", c.to.Checkpoint, held)
+		return fault.Config(fault.CodeConfig, "Find out which one is right; --yes replaces it.", nil, "%s is not empty and holds something else: %s", c.to.Checkpoint, held)
 	}
 	if held.broken != "" {
 		if err := s.Delete(ctx); err != nil {

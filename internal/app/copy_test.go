@@ -1,12 +1,16 @@
 package app
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
@@ -137,6 +141,59 @@ func TestCopyRefuses(t *testing.T) {
 	}
 	if err := run(from, to, sourcetest.NewFake()); !fault.Is(err, fault.CodeCheckpointUnreadable) {
 		t.Errorf("from a damaged one: %v", err)
+	}
+}
+
+// broken is a store that can't be loaded from until it was emptied.
+type broken struct {
+	store
+	err     error
+	deleted bool
+}
+
+func (b *broken) Load(ctx context.Context) (checkpoint.Checkpoint, error) {
+	if !b.deleted {
+		return checkpoint.Checkpoint{}, b.err
+	}
+	return b.store.Load(ctx)
+}
+
+func (b *broken) Save(ctx context.Context, c checkpoint.Checkpoint) error {
+	if !b.deleted {
+		return b.err
+	}
+	return b.store.Save(ctx, c)
+}
+
+func (b *broken) Delete(ctx context.Context) error {
+	b.deleted = true
+	return b.store.Delete(ctx)
+}
+
+// TestCopyOverALostPlace: a topic may hold the birth of a connector and not its place.
+func TestCopyOverALostPlace(t *testing.T) {
+	t.Parallel()
+	from, to := twoStores(t)
+	c := copying{from: from, to: to, log: zap.NewNop(), given: holding{place: checkpoint.Checkpoint{Name: from.Name, Position: "here", SavedAt: time.Now()}, saved: true}}
+	for code, text := range map[string]string{fault.CodePositionLost: "lost", fault.CodeCheckpointUnreadable: "unreadable"} {
+		s := &broken{store: newStore(to, zap.NewNop()), err: fault.Position(code, "", nil, "broken")}
+		held, err := look(t.Context(), s)
+		if err != nil || held.String() != text {
+			t.Fatal(held, err)
+		}
+		c.replace = false
+		if err := c.put(t.Context(), s, held); !fault.Is(err, fault.CodeConfig) || s.deleted {
+			t.Errorf("%s was replaced: %v", text, err)
+		}
+		c.replace = true
+		if err := c.put(t.Context(), s, held); err != nil {
+			t.Error(err)
+		}
+		holds(t, to, "here")
+	}
+	none := &broken{store: newStore(to, zap.NewNop()), err: errors.New("no answer")}
+	if _, err := look(t.Context(), none); err == nil {
+		t.Error("no answer was taken for an empty store")
 	}
 }
 
