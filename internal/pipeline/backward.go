@@ -26,6 +26,7 @@ type backward struct {
 
 	tried   time.Time // last attempt to save
 	failing bool      // that attempt failed
+	halted  bool      // the sink sends nothing any more
 }
 
 // loop returns why the session ended: nil after a stop that left nothing behind.
@@ -95,6 +96,7 @@ func (b *backward) loseLease() {
 	b.fail(inPart("lease", errLeaseLost))
 	if h, ok := b.sink.(sink.Halter); ok {
 		h.Halt()
+		b.halted = true
 	}
 	if b.cut == nil {
 		b.cut = time.After(wireGrace)
@@ -105,7 +107,7 @@ func (b *backward) loseLease() {
 // in doubt. Then it saves what is settled, if it still may.
 func (b *backward) finish(ctx, reading context.Context) error {
 	b.stopReading(errOver)
-	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver {
+	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver || b.halted {
 		b.stopPublishing(errOver)
 		if !b.readOver {
 			<-b.forward

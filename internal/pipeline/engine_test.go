@@ -276,6 +276,26 @@ func TestEngineGoesOnAfterALostLease(t *testing.T) {
 	})
 }
 
+// A halted sink is of no more use, even when nothing was in flight.
+func TestEngineOpensANewSinkAfterALostLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.source.LoseLease(false)
+		time.Sleep(5 * time.Second)
+		r.append("b")
+		time.Sleep(5 * time.Second)
+		r.expect("after a lost lease", 1, 2)
+		if len(r.sinks) != 2 || len(r.source.Opens()) != 2 {
+			t.Errorf("%d sinks, %d streams; want one more of each", len(r.sinks), len(r.source.Opens()))
+		}
+		_ = r.end(true)
+	})
+}
+
 func TestEngineAbandonsWhatAnotherInstanceWentPast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
