@@ -102,6 +102,8 @@ func TestFind(t *testing.T) {
 		{"$.a", `{"a":"\`, "", isBroken},
 		{"$.a", `plain text`, "", isBroken},
 		{"$.a", strings.Repeat("[", 1<<20), "", isBroken},
+		{"$.a", `{"a":1,"b":` + strings.Repeat("[", maxDepth-1) + strings.Repeat("]", maxDepth-1) + "}", "1", ""},
+		{"$.a", `{"a":1,"b":` + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}", "", isBroken},
 	} {
 		got, instead := newPath(t, c.path).find([]byte(c.text))
 		if string(got) != c.want || instead != c.instead || (got == nil) != (instead != "") {
@@ -266,6 +268,16 @@ func TestMemberNeedsJSON(t *testing.T) {
 	}
 	if _, err := r.Describe(newTable("public", "outbox", "id bigint")); !fault.Is(err, fault.CodeTableUnusable) {
 		t.Errorf("a table without payload: %v", err)
+	}
+}
+
+// A tombstone has no payload to find a key in.
+func TestMemberOfATombstone(t *testing.T) {
+	t.Parallel()
+	r := newRouter(t, Config{Columns: Columns{AggregateID: "payload:$.k"}, TombstoneOnEmpty: true})
+	_, err := r.Route([]source.Row{newRow(outbox(), "1", "order", "a", "made", nil)}, nil)
+	if !strings.Contains(describe(err), `$.k of column "payload", is NULL`) {
+		t.Error(describe(err))
 	}
 }
 
