@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/outboxd/outboxd/internal/pipeline"
 	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/source"
+	"github.com/outboxd/outboxd/source/mysql"
 	"github.com/outboxd/outboxd/source/sourcetest"
 	"github.com/outboxd/outboxd/transform"
 )
@@ -303,6 +306,55 @@ func TestPartsFollowTheConfiguration(t *testing.T) {
 	c := configure(t, "OUTBOXD_AUTO_SETUP=false", "OUTBOXD_CHECKPOINT=kafka:places")
 	if got := topicConfig(c); got.CreateTopic || got.Topic != "places" || got.Name != c.Name || len(got.Conn.Brokers) != 1 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestMySQLConfig(t *testing.T) {
+	t.Parallel()
+	c := configure(t, "OUTBOXD_SOURCE_URL=mysql://relay:geheim@127.0.0.1:1/shop", "OUTBOXD_SOURCE_USER=other", "OUTBOXD_TABLES=a,b.C",
+		"OUTBOXD_MYSQL_SERVER_ID=77", "OUTBOXD_MYSQL_POSITION=file", "OUTBOXD_ON_UPDATE=stop")
+	got := mysqlConfig(c, c.Source.Login)
+	if p, err := got.Password(); err != nil || p != "geheim" {
+		t.Errorf("password %q, %v", p, err)
+	}
+	got.Password = nil
+	want := mysql.Config{
+		URL: "mysql://relay@127.0.0.1:1/shop", User: "other", Name: "shop-a", Tables: []mysql.TableName{{Name: "a"}, {Schema: "b", Name: "C"}},
+		ServerID: 77, Place: mysql.PlaceFile, OnUpdate: mysql.UpdateStop,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestHostsMayBeAskedFor(t *testing.T) {
+	t.Parallel()
+	c := configure(t, "OUTBOXD_HTTP_ADDR=127.0.0.1:0", "OUTBOXD_HTTP_HOSTS=relay.example")
+	log, seen := logs()
+	engine, m, err := build(c, Build{}, newStore(c, log), nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut, err := serve(c, Build{}, engine, m, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut()
+	address := seen.FilterMessage("listening").All()[0].ContextMap()["address"].(string)
+	for host, want := range map[string]int{"relay.example": http.StatusOK, "other.example": http.StatusForbidden} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/status", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d", host, answer.StatusCode)
+		}
 	}
 }
 

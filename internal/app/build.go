@@ -44,25 +44,37 @@ type store interface {
 func newSource(c *config.Config, login config.Login, validate func(*source.Table) error, log *zap.Logger) (database, error) {
 	switch c.Source.Scheme {
 	case "mysql", "mariadb":
-		tables := make([]mysql.TableName, len(c.Tables))
-		for i, t := range c.Tables {
-			tables[i] = mysql.TableName{Schema: t.Schema, Name: t.Name}
-		}
-		return mysql.New(mysql.Config{
-			URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
-			ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), OnUpdate: mysql.OnUpdate(c.OnUpdate), Validate: validate,
-		}, log.Named("mysql"))
+		cfg := mysqlConfig(c, login)
+		cfg.Validate = validate
+		return mysql.New(cfg, log.Named("mysql"))
 	case "postgres":
-		tables := make([]postgres.TableName, len(c.Tables))
-		for i, t := range c.Tables {
-			tables[i] = postgres.TableName{Schema: t.Schema, Name: t.Name}
-		}
-		return postgres.New(postgres.Config{
-			URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
-			Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup, Validate: validate,
-		}, log.Named("postgres"))
+		cfg := postgresConfig(c, login)
+		cfg.Validate = validate
+		return postgres.New(cfg, log.Named("postgres"))
 	default:
 		return nil, fmt.Errorf("build source: %q is not known", c.Source.Scheme)
+	}
+}
+
+func mysqlConfig(c *config.Config, login config.Login) mysql.Config {
+	tables := make([]mysql.TableName, len(c.Tables))
+	for i, t := range c.Tables {
+		tables[i] = mysql.TableName{Schema: t.Schema, Name: t.Name}
+	}
+	return mysql.Config{
+		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
+		ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), OnUpdate: mysql.OnUpdate(c.OnUpdate),
+	}
+}
+
+func postgresConfig(c *config.Config, login config.Login) postgres.Config {
+	tables := make([]postgres.TableName, len(c.Tables))
+	for i, t := range c.Tables {
+		tables[i] = postgres.TableName{Schema: t.Schema, Name: t.Name}
+	}
+	return postgres.Config{
+		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
+		Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup,
 	}
 }
 
