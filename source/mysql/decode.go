@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -253,7 +254,7 @@ func (d *decoder) query(e event) error {
 	text := c.b
 	if e.kind == eventQueryCompressed {
 		var err error
-		if text, err = mysql.DecompressMariadbData(text); err != nil {
+		if text, err = decompress(text); err != nil {
 			return fmt.Errorf("decompress a statement: %w", err)
 		}
 	}
@@ -413,6 +414,9 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	t := &table{}
 	if m.names != nil {
 		t.Table, t.columns, err = m.shape(d.collation)
+		if err == nil && d.server.mariadb {
+			err = d.uncover(key, t)
+		}
 		return t, err
 	}
 	described, err := d.describe(key, time.Unix(int64(e.seconds), 0))
@@ -425,6 +429,30 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 		return nil, schemaUnknown(key, "it was changed since: "+changed.Error())
 	}
 	return t, err
+}
+
+// uncover asks for the types that the log does not name.
+func (d *decoder) uncover(key TableName, t *table) error {
+	if !slices.ContainsFunc(t.columns, func(c column) bool { return c.hidden() }) {
+		return nil
+	}
+	described, err := d.describe(key, time.Time{})
+	if err != nil {
+		return err
+	}
+	for i := range t.columns {
+		if !t.columns[i].hidden() {
+			continue
+		}
+		name := t.Columns[i].Name
+		at := slices.IndexFunc(described, func(c describedColumn) bool { return c.name == name })
+		if at < 0 {
+			return schemaUnknown(key, fmt.Sprintf("column %q, which may be a BINARY, UUID or INET, is no longer there", name))
+		}
+		t.columns[i].uncover(described[at].dataType)
+		t.Columns[i] = t.columns[i].named(name)
+	}
+	return nil
 }
 
 // charset gives a character set by its name.
@@ -486,7 +514,7 @@ func (d *decoder) insert(e event) error {
 	}
 	present := c.bytes((n + 7) / 8)
 	if e.kind == eventWriteRowsCompressed {
-		if c.b, err = mysql.DecompressMariadbData(c.b); err != nil {
+		if c.b, err = decompress(c.b); err != nil {
 			return fmt.Errorf("decompress rows of %s: %w", t, err)
 		}
 	}

@@ -42,6 +42,7 @@ func (m *tableMap) shapeFrom(described []describedColumn, charset func(string) (
 		if !c.fits(d) {
 			return nil, nil, mismatch(fmt.Sprintf("column %d is %s in the log, and %q of type %s now", i+1, typeName(c.kind), d.name, d.columnType))
 		}
+		c.uncover(d.dataType)
 		if c.textual() {
 			if c.charset, err = charset(d.charset); err != nil {
 				return nil, nil, err
@@ -56,6 +57,9 @@ func (m *tableMap) shapeFrom(described []describedColumn, charset func(string) (
 
 // fits reports whether a column the log shows can be the described one.
 func (c *column) fits(d describedColumn) bool {
+	if strings.HasSuffix(d.columnType, " COMPRESSED*/") { // MariaDB
+		return c.kind == typeBlobCompressed || c.kind == typeVarcharCompressed
+	}
 	switch d.dataType {
 	case "char", "binary":
 		return c.kind == typeString && c.meta == d.octets

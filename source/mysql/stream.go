@@ -130,8 +130,8 @@ func (s *Source) dumpCommand(at place, dec *decoder) []byte {
 	return append(b, file...)
 }
 
-// describeNow reads a table's columns while the log is read. A table made or
-// rebuilt after the rows were written can't tell their names.
+// describeNow reads a table's columns while the log is read. A table made or rebuilt after
+// the rows were written can't tell their names; zero when the log has told them.
 func (s *Source) describeNow(t TableName, written time.Time) ([]describedColumn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
@@ -147,7 +147,7 @@ func (s *Source) describeNow(t TableName, written time.Time) ([]describedColumn,
 	if r.RowNumber() == 0 {
 		return nil, schemaUnknown(t, "it is gone")
 	}
-	if made, _ := r.GetInt(0, 0); made > written.Unix() {
+	if made, _ := r.GetInt(0, 0); !written.IsZero() && made > written.Unix() {
 		return nil, schemaUnknown(t, "it was made or rebuilt at "+time.Unix(made, 0).UTC().Format(time.RFC3339)+", after rows that are still to be read")
 	}
 	return describe(ctx, q, t)

@@ -260,9 +260,16 @@ func texted(c *charset, labels [][]byte) ([]string, error) {
 func (m *tableMap) tableOf(names []string, columns []column) *source.Table {
 	t := &source.Table{Schema: m.schema, Name: m.table}
 	for i := range columns {
-		t.Columns = append(t.Columns, source.Column{Name: names[i], Type: typeName(columns[i].kind), Kind: columns[i].sourceKind()})
+		t.Columns = append(t.Columns, columns[i].named(names[i]))
 	}
 	return t
+}
+
+func (c *column) named(name string) source.Column {
+	if c.as != "" {
+		return source.Column{Name: name, Type: c.as, Kind: source.Text}
+	}
+	return source.Column{Name: name, Type: typeName(c.kind), Kind: c.sourceKind()}
 }
 
 func typeName(kind byte) string {
@@ -277,5 +284,5 @@ var typeNames = map[byte]string{
 	typeDouble: "double", typeNewDecimal: "decimal", typeYear: "year", typeDate: "date", typeNewDate: "date", typeTime2: "time",
 	typeDatetime2: "datetime", typeTimestamp2: "timestamp", typeBit: "bit", typeEnum: "enum", typeSet: "set", typeJSON: "json",
 	typeString: "char", typeVarchar: "varchar", typeVarString: "varchar", typeBlob: "blob", typeTinyBlob: "blob", typeMediumBlob: "blob",
-	typeLongBlob: "blob", typeGeometry: "geometry", typeVector: "vector",
+	typeLongBlob: "blob", typeBlobCompressed: "blob", typeVarcharCompressed: "varchar", typeGeometry: "geometry", typeVector: "vector",
 }

@@ -60,6 +60,7 @@ type column struct {
 	charset  *charset // of text; nil: not text
 	labels   []string // of ENUM and SET
 	unsure   bool     // a '?' in a label may stand for another character
+	as       string   // MariaDB: uuid, inet6 or inet4, which the log shows as BINARY
 }
 
 // sourceKind is what the column's bytes will be.
@@ -114,12 +115,12 @@ func (c *column) cut(b []byte) (n int, data []byte, err error) {
 		size = 5 + (c.meta+1)/2
 	case typeTime2:
 		size = 3 + (c.meta+1)/2
-	case typeVarchar, typeVarString, typeString:
+	case typeVarchar, typeVarString, typeString, typeVarcharCompressed:
 		prefix = 1
 		if c.meta > 255 {
 			prefix = 2
 		}
-	case typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeJSON, typeGeometry, typeVector:
+	case typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeBlobCompressed, typeJSON, typeGeometry, typeVector:
 		prefix = c.meta
 	default:
 		return 0, nil, fmt.Errorf("column type %d is not supported", c.kind)
@@ -139,7 +140,7 @@ func (c *column) cut(b []byte) (n int, data []byte, err error) {
 }
 
 // print gives the server's own text, or raw bytes for what is no text.
-func (c *column) print(dst, b []byte) ([]byte, error) {
+func (c *column) print(dst, b []byte) (out []byte, err error) {
 	switch c.kind {
 	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
 		return c.printInteger(dst, b), nil
@@ -170,6 +171,10 @@ func (c *column) print(dst, b []byte) ([]byte, error) {
 		return c.printSet(dst, b)
 	case typeString:
 		return c.printFixed(dst, b)
+	case typeBlobCompressed, typeVarcharCompressed:
+		if b, err = uncompressed(b); err != nil {
+			return dst, err
+		}
 	}
 	if c.charset == nil {
 		return append(dst, b...), nil
@@ -192,8 +197,13 @@ func (c *column) printInteger(dst, b []byte) []byte {
 // printFixed prints CHAR and BINARY. The log drops trailing zero bytes of a
 // BINARY column; they are part of the value.
 func (c *column) printFixed(dst, b []byte) ([]byte, error) {
-	if c.charset == nil || !c.charset.binary {
+	if !c.charset.binary {
 		return c.charset.append(dst, b)
+	}
+	if c.as != "" {
+		var whole [16]byte
+		copy(whole[:], b)
+		return appendAs(dst, whole[:min(c.meta, len(whole))], c.as), nil
 	}
 	dst = append(dst, b...)
 	for range c.meta - len(b) {

@@ -56,6 +56,7 @@ func specimens() []specimen {
 	all = append(all, temporals()...)
 	all = append(all, labels()...)
 	all = append(all, texts()...)
+	all = append(all, mariadb()...)
 	return append(all,
 		specimen{column: "BINARY(16)", text: raw, values: []string{"x'00112233445566778899AABBCCDDEE00'", "x'000000'", "x'FFFFFFFFFFFFFFFFFFFFFFFFFFFF0000'", "''", "'a '"}},
 		specimen{column: "BINARY(255)", text: raw, values: []string{"''", "REPEAT(x'20', 255)", "x'00FF00'"}},
@@ -157,6 +158,37 @@ func texts() []specimen {
 		for _, form := range []string{"CHAR(20)", "CHAR(120)", "VARCHAR(40)", "VARCHAR(300)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"} {
 			all = append(all, specimen{column: form + " CHARACTER SET " + c.charset, values: c.values})
 		}
+	}
+	return all
+}
+
+// mariadb are types that MariaDB alone has.
+func mariadb() []specimen {
+	var addresses []string
+	for i := range 1 << 8 { // each word zero or not
+		address := ""
+		for word := range 8 {
+			address += fmt.Sprintf(":%x", (i>>word&1)*(0x1f<<word))
+		}
+		addresses = append(addresses, "'"+address[1:]+"'")
+	}
+	addresses = append(addresses, "'::1.2.3.4'", "'::ffff:1.2.3.4'", "'::ffff:0:1'", "'::1:ffff:1.2.3.4'", "'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'", "'::0.1.0.0'")
+	all := []specimen{
+		{column: "UUID", values: []string{"'123e4567-e89b-12d3-a456-426655440000'", "'123e4567-e89b-72d3-a456-426655440000'", "'00000000-0000-0000-0000-000000000000'", "'FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFF00'"}},
+		{column: "INET4", values: []string{"'1.2.3.0'", "'0.0.0.0'", "'255.255.255.255'"}},
+		{column: "INET6", values: addresses},
+		{column: "BINARY(4)", values: []string{"x'01020300'", "''"}, text: raw},
+	}
+	words := []string{"''", "'a'", "REPEAT('é', 99)", "REPEAT('ab', 200)", "'  '"}
+	for _, form := range []string{"VARCHAR(50) COMPRESSED", "VARCHAR(400) COMPRESSED", "VARCHAR(400) COMPRESSED CHARACTER SET latin1", "TINYTEXT COMPRESSED", "TEXT COMPRESSED", "LONGTEXT COMPRESSED CHARACTER SET utf16"} {
+		all = append(all, specimen{column: form, values: words})
+	}
+	all = append(all,
+		specimen{column: "VARBINARY(400) COMPRESSED", values: []string{"x'00FF'", "REPEAT(x'00', 400)", "''"}, text: raw},
+		specimen{column: "MEDIUMBLOB COMPRESSED", values: []string{"x'00FF'", "REPEAT(x'00', 70000)", "''"}, text: raw},
+	)
+	for i := range all {
+		all[i].only = "mariadb"
 	}
 	return all
 }
