@@ -10,13 +10,26 @@ package source
 
 import (
 	"context"
+	"regexp"
 	"time"
 )
 
 // Position is a resume point in one database's log together with the history
-// it belongs to, as versioned text. Only the source that made it reads it; the
+// it belongs to, as versioned text: a word for the kind of source, a version
+// number, '?', and what that source wants. Only the source that made it reads it; the
 // engine neither parses nor compares positions. The zero value means "none".
 type Position string
+
+var positionHead = regexp.MustCompile(`^([a-z]+)[0-9]+\?`)
+
+// Kind is the word a position begins with, or "" when it is not one. It tells
+// another source's position from a damaged one.
+func (p Position) Kind() string {
+	if m := positionHead.FindStringSubmatch(string(p)); m != nil {
+		return m[1]
+	}
+	return ""
+}
 
 // Start says what a first start does, when nothing was ever saved.
 type Start string

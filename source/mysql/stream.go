@@ -43,6 +43,10 @@ func (q *session) register(serverID uint32, user string) error {
 // then the dump's connection is set up as a replica sets it up.
 func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
 	at, err := parsePlace(from)
+	if kind := from.Kind(); err != nil && kind != "" && kind != "my" && kind != "maria" {
+		return nil, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
+			"the checkpoint is of another kind of database (%s), the source is MySQL or MariaDB", kind)
+	}
 	if err != nil {
 		return nil, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
 	}

@@ -17,6 +17,10 @@ import (
 // before the replication connection streams.
 func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
 	at, err := parsePlace(from)
+	if kind := from.Kind(); err != nil && kind != "" && kind != "pg" {
+		return nil, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
+			"the checkpoint is of another kind of database (%s), the source is PostgreSQL", kind)
+	}
 	if err != nil {
 		return nil, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
 	}

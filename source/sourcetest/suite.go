@@ -245,10 +245,13 @@ func strangePositions(t *testing.T, s Subject) {
 	one := s.New(t)
 	stream, _ := open(t, one, "")
 	shut(t, stream)
-	for _, p := range []source.Position{"", "x", "fake:7"} {
+	for p, code := range map[source.Position]string{
+		"": fault.CodeCheckpointUnreadable, "x": fault.CodeCheckpointUnreadable, "fake:7": fault.CodeCheckpointUnreadable,
+		"fake1?n=7": fault.CodeForeign, // of another source
+	} {
 		_, err := one.Open(t.Context(), p)
-		if fault.ExitCode(err) != fault.ExitPosition {
-			t.Errorf("position %q: %v", p, err)
+		if !fault.Is(err, code) || fault.ExitCode(err) != fault.ExitPosition {
+			t.Errorf("position %q: %v, want %s", p, err, code)
 		}
 	}
 }
