@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 )
 
 // Event is one committed outbox row, as the server prints it.
@@ -40,6 +41,7 @@ type Record struct {
 	Key        []byte
 	Value      []byte
 	Headers    []Header
+	Timestamp  time.Time
 }
 
 // Check compares committed events with the records of their topics.

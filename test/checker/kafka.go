@@ -101,7 +101,10 @@ func ends(ctx context.Context, admin *kadm.Client, topics []string) (map[partiti
 }
 
 func record(r *kgo.Record, partitions int32) Record {
-	rec := Record{Topic: r.Topic, Partition: r.Partition, Partitions: partitions, Offset: r.Offset, Key: r.Key, Value: r.Value}
+	rec := Record{
+		Topic: r.Topic, Partition: r.Partition, Partitions: partitions, Offset: r.Offset,
+		Key: r.Key, Value: r.Value, Timestamp: r.Timestamp,
+	}
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, Header{Name: h.Key, Value: h.Value})
 	}

@@ -23,7 +23,7 @@ func (s *scene) run(want int, args ...string) string {
 // The way a team takes that gives the connector no rights to make anything.
 func TestSetupThenRun(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, "postgres17", harness.Plain)
+	s := newScene(t, on("postgres17"))
 	harness.DeleteTopicsLater(t, s.topics...)
 	s.env["OUTBOXD_AUTO_SETUP"] = "false"
 	if out := s.run(2, "check"); !strings.Contains(out, "FAIL") || !strings.Contains(out, "fix:") {
@@ -47,27 +47,25 @@ func TestSetupThenRun(t *testing.T) {
 }
 
 func TestCheckpointCommand(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, "postgres18", harness.Plain).withTopics()
-	if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
-		t.Errorf("before the first start: %s", out)
-	}
-	p := s.active()
-	s.commit(10)
-	s.delivered()
-	p.Stop(t)
-	var shown map[string]any
-	if err := json.Unmarshal([]byte(s.run(0, "checkpoint", "show", "--json")), &shown); err != nil {
-		t.Fatal(err)
-	}
-	if shown["position"] == "" || shown["intent"] != false {
-		t.Errorf("checkpoint show: %v", shown)
-	}
-	s.run(2, "checkpoint", "delete") // asks, and nobody can answer
-	s.run(0, "checkpoint", "delete", "--yes")
-	if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
-		t.Errorf("after delete: %s", out)
-	}
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
+			t.Errorf("before the first start: %s", out)
+		}
+		s.once(10)
+		var shown map[string]any
+		if err := json.Unmarshal([]byte(s.run(0, "checkpoint", "show", "--json")), &shown); err != nil {
+			t.Fatal(err)
+		}
+		if shown["position"] == "" || shown["intent"] != false {
+			t.Errorf("checkpoint show: %v", shown)
+		}
+		s.run(2, "checkpoint", "delete") // asks, and nobody can answer
+		s.run(0, "checkpoint", "delete", "--yes")
+		if out := s.run(0, "checkpoint", "show"); !strings.Contains(out, "nothing was ever saved") {
+			t.Errorf("after delete: %s", out)
+		}
+	})
 }
 
 func TestVersionAndUnknownCommand(t *testing.T) {
@@ -79,4 +77,42 @@ func TestVersionAndUnknownCommand(t *testing.T) {
 	for _, args := range [][]string{{"verify"}, {"frobnicate"}, {"run", "now"}} {
 		refused(t, harness.Start(t, harness.Command{Args: args}), 2, "config_invalid")
 	}
+}
+
+// The checkpoint moves from file to Kafka and back, and nothing is repeated.
+func TestCheckpointCopy(t *testing.T) {
+	eachParallel(t, families(2), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		topic := harness.Unique("copied-")
+		harness.DeleteTopicsLater(t, topic)
+		first := s.env["OUTBOXD_CHECKPOINT"]
+		stores := []string{first, "kafka:" + topic, "file:copied.checkpoint", first}
+		for i, store := range stores {
+			s.env["OUTBOXD_CHECKPOINT"] = store
+			p := s.active()
+			s.commit(100)
+			s.delivered()
+			if i == len(stores)-1 {
+				s.finish(p, "checkpoint copied", 0)
+				return
+			}
+			next := stores[i+1]
+			if out := s.run(2, "checkpoint", "copy", "--to", next); strings.Contains(out, "copied") {
+				t.Errorf("copied beside a running instance: %s", out)
+			}
+			p.Stop(t)
+			s.commit(50)
+			args := []string{"checkpoint", "copy", "--to", next}
+			if next == first { // an older place is there
+				s.run(2, args...)
+				args = append(args, "--yes")
+			}
+			if out := s.run(0, args...); !strings.Contains(out, next) {
+				t.Errorf("copy to %s: %s", next, out)
+			}
+			if out := s.run(0, args...); !strings.Contains(out, "already") {
+				t.Errorf("copy to %s once more: %s", next, out)
+			}
+		}
+	})
 }

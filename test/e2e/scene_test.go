@@ -1,14 +1,17 @@
 // Package e2e runs the real binary between real databases and a real Kafka and
 // lets the checker judge what arrived.
 //
-// Tests that stop or kill a shared service are not parallel: the go tool runs
-// them before the others, one after the other.
+// Tests that stop or kill a shared service, or throw its log away, are not
+// parallel: the go tool runs them before the others, one after the other.
 package e2e
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboxd/outboxd/test/checker"
 	"github.com/outboxd/outboxd/test/harness"
@@ -17,28 +20,30 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// services are the databases that everything about delivery is shown on.
-var services = []string{"postgres15", "postgres16", "postgres17", "postgres18"}
-
 // scene is one application with its database, its topics and its connector.
 type scene struct {
+	stage
 	t      *testing.T
 	db     harness.Database
-	shape  harness.Shape
+	table  checker.Table
 	types  []string
 	topics []string
 	tail   *harness.Tail
-	dir    string            // the connector's working folder: its checkpoint stays there
+	dir    string            // the connector's working folder: a checkpoint file stays there
 	env    map[string]string // what every start of the connector gets
+	saves  *harness.Tail     // of the checkpoint topic, once it was needed
 }
 
-const partitions = 6
+const (
+	partitions     = 6
+	checkpointFile = "outboxd.checkpoint"
+)
 
-// newScene makes a database with an empty outbox, and topics.
-func newScene(t *testing.T, service string, shape harness.Shape) *scene {
+// newScene makes a database with an empty outbox, and names for topics.
+func newScene(t *testing.T, at stage) *scene {
 	t.Helper()
-	s := &scene{t: t, db: harness.NewDatabase(t, service), shape: shape, dir: t.TempDir()}
-	s.db.CreateOutbox(t, shape)
+	s := &scene{stage: at, t: t, db: harness.NewDatabase(t, at.service), table: at.shape.Checker(), dir: t.TempDir()}
+	s.db.CreateOutbox(t, at.shape)
 	for _, name := range []string{"order-", "invoice-"} {
 		s.types = append(s.types, harness.Unique(name))
 		s.topics = append(s.topics, "outbox.event."+s.types[len(s.types)-1])
@@ -46,8 +51,18 @@ func newScene(t *testing.T, service string, shape harness.Shape) *scene {
 	s.env = map[string]string{
 		"OUTBOXD_SOURCE_URL":    s.db.URL("cdc"),
 		"OUTBOXD_KAFKA_BROKERS": strings.Join(harness.Brokers(t), ","),
+		"OUTBOXD_CHECKPOINT":    "file:" + checkpointFile,
+	}
+	if at.store == inTopic {
+		s.env["OUTBOXD_CHECKPOINT"] = "kafka:" + harness.Unique("checkpoints-")
+		harness.DeleteTopicsLater(t, s.checkpoints())
 	}
 	return s
+}
+
+// checkpoints is the checkpoint topic.
+func (s *scene) checkpoints() string {
+	return strings.TrimPrefix(s.env["OUTBOXD_CHECKPOINT"], "kafka:")
 }
 
 // withTopics makes the scene's topics and follows them.
@@ -93,10 +108,16 @@ func (s *scene) active(settings ...string) *harness.Process {
 	return p
 }
 
+func (s *scene) load() load.Config {
+	return load.Config{Types: s.types, Table: s.shape.Load(), Dialect: s.db.Dialect()}
+}
+
 // commit has the application commit n events.
 func (s *scene) commit(n int) {
 	s.t.Helper()
-	if _, err := load.Run(s.t.Context(), s.db.SQL(), load.Config{Events: n, Types: s.types, Table: s.shape.Load()}); err != nil {
+	cfg := s.load()
+	cfg.Events = n
+	if _, err := load.Run(s.t.Context(), s.db.SQL(), cfg); err != nil {
 		s.t.Fatalf("load: %v", err)
 	}
 }
@@ -104,7 +125,8 @@ func (s *scene) commit(n int) {
 // committing has the application commit until the load is stopped.
 func (s *scene) committing(perSecond int) *load.Load {
 	s.t.Helper()
-	cfg := load.Config{PerSecond: perSecond, Types: s.types, Table: s.shape.Load(), Faults: true}
+	cfg := s.load()
+	cfg.PerSecond, cfg.Faults = perSecond, true
 	l, err := load.Start(s.t.Context(), s.db.SQL(), cfg)
 	if err != nil {
 		s.t.Fatalf("load: %v", err)
@@ -121,17 +143,66 @@ func (s *scene) end(l *load.Load) {
 	}
 }
 
+// more waits until n more records were seen.
+func (s *scene) more(n int) {
+	s.t.Helper()
+	records, _ := s.tail.Counts()
+	s.tail.WaitRecords(s.t, records+n)
+}
+
+// saved waits until the checkpoint was saved n more times and returns at once.
+func (s *scene) saved(n int) {
+	s.t.Helper()
+	if s.store == inTopic {
+		before := len(harness.Records(s.t, s.checkpoints()))
+		if s.saves == nil {
+			s.saves = harness.Follow(s.t, s.checkpoints())
+		}
+		s.saves.WaitRecords(s.t, before+n)
+		return
+	}
+	path := filepath.Join(s.dir, checkpointFile)
+	at := func() time.Time {
+		info, err := os.Stat(path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	late := time.Now().Add(harness.Patience)
+	for last := at(); n > 0; {
+		if now := at(); !now.Equal(last) {
+			last = now
+			n--
+		}
+		if time.Now().After(late) {
+			s.t.Fatalf("%s is not saved any more", path)
+		}
+	}
+}
+
+// truth is every committed event.
+func (s *scene) truth() []checker.Event {
+	s.t.Helper()
+	return s.db.Truth(s.t, s.table)
+}
+
 // delivered waits until every committed event was seen in Kafka.
 func (s *scene) delivered() {
 	s.t.Helper()
-	s.tail.WaitEvents(s.t, len(s.db.Truth(s.t, s.shape)))
+	s.tail.WaitEvents(s.t, len(s.truth()))
 }
 
 // judge compares the table with the topics and prints the one line per fault.
 func (s *scene) judge(what string) *checker.Report {
 	s.t.Helper()
-	report := checker.Check(s.db.Truth(s.t, s.shape), harness.Records(s.t, s.topics...))
-	s.t.Logf("%s on %s: %s", what, s.db.Service(), report.Summary())
+	return s.compare(what, s.truth())
+}
+
+func (s *scene) compare(what string, truth []checker.Event) *checker.Report {
+	s.t.Helper()
+	report := checker.Check(truth, harness.Records(s.t, s.topics...))
+	s.t.Logf("%s on %s: %s", what, s.stage, report.Summary())
 	return report
 }
 
@@ -142,4 +213,12 @@ func (s *scene) finish(p *harness.Process, what string, window int) {
 	s.delivered()
 	p.Stop(s.t)
 	checker.Require(s.t, s.judge(what), window)
+}
+
+// exec runs a statement as the administrator.
+func (s *scene) exec(statement string, args ...any) {
+	s.t.Helper()
+	if _, err := s.db.SQL().ExecContext(s.t.Context(), statement, args...); err != nil {
+		s.t.Fatalf("%.80s: %v", statement, err)
+	}
 }

@@ -4,42 +4,66 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/outboxd/outboxd/test/harness"
 )
 
 // A second instance is ready as a standby, publishes nothing, and takes over.
 func TestStandbyTakesOver(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name   string
-		signal syscall.Signal
-		window int
-	}{{"after a clean stop", syscall.SIGTERM, 0}, {"after a crash", syscall.SIGKILL, window}} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, "postgres16", harness.Plain).withTopics().smallWindow()
-			first := s.active()
-			second := s.start()
-			second.WaitReady(t)
-			if code, _ := second.Get("/readyz?role=active"); code != 503 {
-				t.Errorf("strict readiness of a standby is %d, want 503", code)
-			}
-			if _, body := second.Get("/readyz"); !strings.Contains(body, "standby") {
-				t.Errorf("readiness of a standby does not name its role: %s", body)
-			}
-			l := s.committing(500)
-			s.tail.WaitRecords(t, 200)
-			if code, _ := second.Get("/readyz?role=active"); code != 503 {
-				t.Errorf("two instances are active")
-			}
-			first.Signal(c.signal)
-			first.Wait(t)
-			second.WaitActive(t)
-			records, _ := s.tail.Counts()
-			s.tail.WaitRecords(t, records+200)
-			s.end(l)
-			s.finish(second, "taken over "+c.name, c.window)
-		})
+	t.Run("after a clean stop", func(t *testing.T) {
+		eachParallel(t, families(1), func(t *testing.T, at stage) { takeOver(t, at, syscall.SIGTERM, 0) })
+	})
+	t.Run("after a crash", func(t *testing.T) {
+		eachParallel(t, families(0), func(t *testing.T, at stage) { takeOver(t, at, syscall.SIGKILL, window) })
+	})
+}
+
+func takeOver(t *testing.T, at stage, end syscall.Signal, window int) {
+	s := newScene(t, at).withTopics().smallWindow()
+	first := s.active()
+	second := s.start()
+	second.WaitReady(t)
+	if code, _ := second.Get("/readyz?role=active"); code != 503 {
+		t.Errorf("strict readiness of a standby is %d, want 503", code)
 	}
+	if _, body := second.Get("/readyz"); !strings.Contains(body, "standby") {
+		t.Errorf("readiness of a standby does not name its role: %s", body)
+	}
+	l := s.committing(500)
+	s.tail.WaitRecords(t, 200)
+	if code, _ := second.Get("/readyz?role=active"); code != 503 {
+		t.Errorf("two instances are active")
+	}
+	first.Signal(end)
+	first.Wait(t)
+	second.WaitActive(t)
+	s.more(200)
+	s.end(l)
+	s.finish(second, "taken over after "+end.String(), window)
+}
+
+// An instance that was active, lost its lease with its connections, and finds another one active is a standby then.
+func TestActiveAgainAsStandby(t *testing.T) {
+	eachParallel(t, families(1), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics().smallWindow()
+		direct := s.env["OUTBOXD_SOURCE_URL"]
+		proxy := s.proxied()
+		first := s.active()
+		second := s.start("OUTBOXD_SOURCE_URL=" + direct)
+		second.WaitReady(t)
+		l := s.committing(500)
+		s.tail.WaitRecords(t, 200)
+		proxy.Cut()
+		proxy.Refuse()
+		second.WaitActive(t)
+		s.more(200)
+		proxy.Heal()
+		first.WaitReady(t)
+		if code, _ := first.Get("/readyz?role=active"); code != 503 {
+			t.Errorf("two instances are active")
+		}
+		s.more(200)
+		s.end(l)
+		s.delivered()
+		first.Stop(t)
+		s.finish(second, "taken over from one that lost its lease", window)
+	})
 }

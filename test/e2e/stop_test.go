@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,12 +40,16 @@ func TestDrainIncomplete(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
+		at      stage
 		timeout string
 		signals int
-	}{{"time limit", "1s", 1}, {"second signal", "1h", 2}} {
+	}{
+		{"time limit", stage{"postgres18", inFile, harness.Debezium}, "1s", 1},
+		{"second signal", stage{"mysql", inFile, harness.Binary}, "1h", 2},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, "postgres18", harness.Debezium).withTopics()
+			s := newScene(t, c.at).withTopics()
 			brokers, asked := silentBroker(t, s.topics...)
 			p := s.active("OUTBOXD_KAFKA_BROKERS="+brokers, "OUTBOXD_DRAIN_TIMEOUT="+c.timeout)
 			s.commit(100)
@@ -64,34 +70,76 @@ func TestDrainIncomplete(t *testing.T) {
 
 // A stop during the start is a clean stop.
 func TestStoppedDuringStart(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, "postgres15", harness.Plain).withTopics()
-	for range harness.Times(5, 30) {
-		p := s.start()
-		p.WaitLog(t, "", 0) // the first line, whichever it is
-		p.Stop(t)
+	eachParallel(t, families(2), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		for range harness.Times(5, 30) {
+			p := s.start()
+			p.WaitLog(t, "", 0) // the first line, whichever it is
+			p.Stop(t)
+		}
+		p := s.active()
+		s.commit(100)
+		s.finish(p, "stopped during start", 0)
+	})
+}
+
+// SIGKILL in the middle of a first start: the next one takes it up, and it is no lost place.
+func TestKilledDuringFirstStart(t *testing.T) {
+	eachParallel(t, append(families(2), families(1)...), func(t *testing.T, at stage) {
+		for i := range harness.Times(3, 30) {
+			s := newScene(t, at).withTopics()
+			proxy := s.proxied()
+			if at.store == inTopic { // made before, so that it can be followed
+				harness.CreateTopic(t, s.checkpoints(), 1, map[string]string{"cleanup.policy": "compact"})
+			}
+			p := s.start()
+			switch i % 3 {
+			case 0: // the intent is just saved
+				s.intended()
+			case 1: // somewhere in its questions to the server
+				before := proxy.Passed(faultproxy.ToClient)
+				harness.Eventually(t, "it asks the server", func() bool { return proxy.Passed(faultproxy.ToClient) > before+int64(500*i) })
+			case 2: // at its end
+				p.WaitLog(t, "first start", 0)
+			}
+			p.Kill()
+			p = s.active()
+			s.commit(20)
+			s.finish(p, "killed during the first start", 0)
+		}
+	})
+}
+
+// intended waits until there is any checkpoint.
+func (s *scene) intended() {
+	s.t.Helper()
+	if s.store == inFile {
+		harness.Eventually(s.t, "the intent is saved", func() bool {
+			_, err := os.Stat(filepath.Join(s.dir, checkpointFile))
+			return err == nil
+		})
+		return
 	}
-	p := s.active()
-	s.commit(100)
-	s.finish(p, "stopped during start", 0)
+	harness.Follow(s.t, s.checkpoints()).WaitRecords(s.t, 1)
 }
 
 // A broker that isn't there at the start is waited for; nothing is ready meanwhile.
 func TestBrokerAbsentAtStart(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, "postgres16", harness.Plain).withTopics()
-	proxy, err := faultproxy.New(harness.Brokers(t)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	proxy.Refuse()
-	p := s.start("OUTBOXD_KAFKA_BROKERS=" + proxy.Addr())
-	harness.Eventually(t, "it tries more than once", func() bool { return proxy.Connects() > 2 })
-	p.WaitCode(t, "/readyz", 503)
-	p.WaitCode(t, "/livez", 200)
-	proxy.Heal()
-	p.WaitActive(t)
-	s.commit(100)
-	s.finish(p, "broker absent at start", 0)
+	eachParallel(t, families(1), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		proxy, err := faultproxy.New(harness.Brokers(t)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(proxy.Close)
+		proxy.Refuse()
+		p := s.start("OUTBOXD_KAFKA_BROKERS=" + proxy.Addr())
+		harness.Eventually(t, "it tries more than once", func() bool { return proxy.Connects() > 2 })
+		p.WaitCode(t, "/readyz", 503)
+		p.WaitCode(t, "/livez", 200)
+		proxy.Heal()
+		p.WaitActive(t)
+		s.commit(100)
+		s.finish(p, "broker absent at start", 0)
+	})
 }

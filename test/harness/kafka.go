@@ -22,36 +22,111 @@ func Brokers(t testing.TB) []string {
 // CreateTopics makes topics and deletes them at the end of the test.
 func CreateTopics(t testing.TB, partitions int32, topics ...string) {
 	t.Helper()
-	admin := DeleteTopicsLater(t, topics...)
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
-	defer cancel()
-	made, err := admin.CreateTopics(ctx, partitions, -1, nil, topics...)
-	if err == nil {
-		err = made.Error()
-	}
-	if err != nil {
-		t.Fatalf("create topics: %v", err)
+	DeleteTopicsLater(t, topics...)
+	for _, topic := range topics {
+		CreateTopic(t, topic, partitions, nil)
 	}
 }
 
+// CreateTopic makes a topic with settings.
+func CreateTopic(t testing.TB, topic string, partitions int32, settings map[string]string) {
+	t.Helper()
+	values := make(map[string]*string)
+	for name, value := range settings {
+		values[name] = &value
+	}
+	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+		_, err := admin.CreateTopic(ctx, partitions, -1, values, topic)
+		return err
+	})
+}
+
+// SetTopic changes a setting of a topic; an empty value takes it back.
+func SetTopic(t testing.TB, topic, name, value string) {
+	t.Helper()
+	change := kadm.AlterConfig{Op: kadm.SetConfig, Name: name, Value: &value}
+	if value == "" {
+		change = kadm.AlterConfig{Op: kadm.DeleteConfig, Name: name}
+	}
+	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+		answer, err := admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, topic)
+		if err == nil {
+			_, err = answer.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
+		}
+		return err
+	})
+}
+
+// DeleteTopic deletes a topic and waits until the broker knows it no more.
+func DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+		if _, err := admin.DeleteTopic(ctx, topic); err != nil {
+			return err
+		}
+		Eventually(t, topic+" is gone", func() bool { return !topicExists(t, ctx, admin, topic) })
+		return nil
+	})
+}
+
+// TopicExists reports whether the broker knows the topic.
+func TopicExists(t testing.TB, topic string) (exists bool) {
+	t.Helper()
+	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+		exists = topicExists(t, ctx, admin, topic)
+		return nil
+	})
+	return exists
+}
+
+func topicExists(t testing.TB, ctx context.Context, admin *kadm.Client, topic string) bool {
+	t.Helper()
+	found, err := admin.ListTopics(ctx, topic)
+	if err != nil {
+		t.Fatalf("list topics: %v", err)
+	}
+	return found.Has(topic)
+}
+
 // DeleteTopicsLater deletes topics at the end of the test, whoever made them.
-func DeleteTopicsLater(t testing.TB, topics ...string) *kadm.Client {
+func DeleteTopicsLater(t testing.TB, topics ...string) {
+	t.Helper()
+	t.Cleanup(func() {
+		withAdmin(t, context.Background(), func(ctx context.Context, admin *kadm.Client) error {
+			_, err := admin.DeleteTopics(ctx, topics...)
+			return err
+		})
+	})
+}
+
+func withAdmin(t testing.TB, ctx context.Context, do func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...))
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer client.Close()
 	admin := kadm.NewClient(client)
 	admin.SetTimeoutMillis(int32(Patience.Milliseconds()))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
-		defer cancel()
-		if _, err := admin.DeleteTopics(ctx, topics...); err != nil {
-			t.Errorf("delete topics: %v", err)
-		}
-		client.Close()
-	})
-	return admin
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	if err := do(ctx, admin); err != nil {
+		t.Errorf("administer topics: %v", err)
+	}
+}
+
+// Produce writes one record. A nil value is a tombstone.
+func Produce(t testing.TB, topic, key string, value []byte) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	record := &kgo.Record{Topic: topic, Key: []byte(key), Value: value}
+	if err := client.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+		t.Fatalf("produce to %s: %v", topic, err)
+	}
 }
 
 // Records reads everything the topics hold.

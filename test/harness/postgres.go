@@ -12,6 +12,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
 	"github.com/outboxd/outboxd/test/checker"
+	"github.com/outboxd/outboxd/test/load"
 )
 
 // Postgres is a database on a Postgres server.
@@ -22,7 +23,7 @@ type Postgres struct {
 	db      *sql.DB
 }
 
-var postgresOutbox = [...]string{
+var postgresOutbox = map[Shape]string{
 	Plain: `CREATE TABLE outbox (
 		id BIGSERIAL PRIMARY KEY, aggregate_type VARCHAR(255) NOT NULL, aggregate_id VARCHAR(255) NOT NULL,
 		event_type VARCHAR(255) NOT NULL, payload JSONB NOT NULL, created_at TIMESTAMP DEFAULT NOW(),
@@ -67,15 +68,21 @@ func (p *Postgres) Service() string { return p.service }
 // URL implements Database.
 func (p *Postgres) URL(user string) string { return p.at(url.UserPassword(user, user+"-pw"), p.Name) }
 
-// Addr is the server's host:port.
+// Addr implements Database.
 func (p *Postgres) Addr() string { return p.admin.Host }
 
 // SQL implements Database.
 func (p *Postgres) SQL() *sql.DB { return p.db }
 
+// Dialect implements Database.
+func (p *Postgres) Dialect() load.Dialect { return load.Postgres }
+
 // CreateOutbox implements Database.
 func (p *Postgres) CreateOutbox(t testing.TB, s Shape) {
 	t.Helper()
+	if postgresOutbox[s] == "" {
+		t.Fatalf("there is no table of shape %s for Postgres", s)
+	}
 	p.Exec(t, postgresOutbox[s])
 	p.Exec(t, "ALTER TABLE outbox OWNER TO cdc")
 }
@@ -99,13 +106,13 @@ func (p *Postgres) Int(t testing.TB, query string, args ...any) int64 {
 }
 
 // Truth implements Database.
-func (p *Postgres) Truth(t testing.TB, s Shape) []checker.Event {
+func (p *Postgres) Truth(t testing.TB, table checker.Table) []checker.Event {
 	t.Helper()
 	u, err := url.Parse(p.at(p.admin.User, p.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := checker.ReadPostgres(t.Context(), p.connect(t, u), s.Checker())
+	events, err := checker.ReadPostgres(t.Context(), p.connect(t, u), table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +126,7 @@ func (p *Postgres) EndReaders(t testing.TB) int {
 		WHERE database = current_database() AND active_pid IS NOT NULL`))
 }
 
-// Retained implements Database.
+// Retained is how many bytes of log the server keeps for readers of this database.
 func (p *Postgres) Retained(t testing.TB) int64 {
 	t.Helper()
 	return p.Int(t, `SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn))::bigint

@@ -39,38 +39,51 @@ func relay(t *testing.T, events []checker.Event) {
 // The load's truth, carried over by hand, satisfies the checker; with one row less it doesn't.
 func TestLoadAndCheck(t *testing.T) {
 	t.Parallel()
-	for _, shape := range []Shape{Plain, Debezium} {
-		t.Run(shape.String(), func(t *testing.T) {
-			t.Parallel()
-			db := NewDatabase(t, "postgres15")
-			db.CreateOutbox(t, shape)
-			kinds := []string{Unique("order-"), Unique("invoice-")}
-			topics := []string{"outbox.event." + kinds[0], "outbox.event." + kinds[1]}
-			CreateTopics(t, 6, topics...)
-			cfg := load.Config{Events: 1000, Aggregates: 50, Types: kinds, Table: shape.Load()}
-			for range 2 { // the second goes on where the first ended
-				got, err := load.Run(t.Context(), db.SQL(), cfg)
-				if err != nil || got.Committed != 1000 || got.Rollbacks == 0 {
-					t.Fatalf("load: %+v, %v", got, err)
-				}
-			}
-			events := db.Truth(t, shape)
-			if len(events) != 2000 {
-				t.Fatalf("%d events committed, want 2000", len(events))
-			}
-			gapless(t, events)
+	for _, c := range []struct {
+		service string
+		shapes  []Shape
+	}{
+		{"postgres15", []Shape{Plain, Debezium}},
+		{"mysql", []Shape{Plain, Debezium, Binary}},
+		{"mariadb118", []Shape{Plain, Debezium, Binary}},
+	} {
+		for _, shape := range c.shapes {
+			t.Run(c.service+"/"+shape.String(), func(t *testing.T) {
+				t.Parallel()
+				loadAndCheck(t, c.service, shape)
+			})
+		}
+	}
+}
 
-			tail := Follow(t, topics...)
-			slices.SortFunc(events, func(a, b checker.Event) int { return cmp.Compare(a.Seq, b.Seq) })
-			relay(t, events)
-			tail.WaitEvents(t, 2000)
-			tail.WaitRecords(t, 2000)
-			records := Records(t, topics...)
-			checker.Require(t, checker.Check(events, records), 0)
-			if r := checker.Check(events[1:], records); r.Phantom.Count != 1 {
-				t.Errorf("a record without a row was not noticed:\n%s", r)
-			}
-		})
+func loadAndCheck(t *testing.T, service string, shape Shape) {
+	db := NewDatabase(t, service)
+	db.CreateOutbox(t, shape)
+	kinds := []string{Unique("order-"), Unique("invoice-")}
+	topics := []string{"outbox.event." + kinds[0], "outbox.event." + kinds[1]}
+	CreateTopics(t, 6, topics...)
+	cfg := load.Config{Events: 1000, Aggregates: 50, Types: kinds, Table: shape.Load(), Dialect: db.Dialect()}
+	for range 2 { // the second goes on where the first ended
+		got, err := load.Run(t.Context(), db.SQL(), cfg)
+		if err != nil || got.Committed != 1000 || got.Rollbacks == 0 {
+			t.Fatalf("load: %+v, %v", got, err)
+		}
+	}
+	events := db.Truth(t, shape.Checker())
+	if len(events) != 2000 {
+		t.Fatalf("%d events committed, want 2000", len(events))
+	}
+	gapless(t, events)
+
+	tail := Follow(t, topics...)
+	slices.SortFunc(events, func(a, b checker.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	relay(t, events)
+	tail.WaitEvents(t, 2000)
+	tail.WaitRecords(t, 2000)
+	records := Records(t, topics...)
+	checker.Require(t, checker.Check(events, records), 0)
+	if r := checker.Check(events[1:], records); r.Phantom.Count != 1 {
+		t.Errorf("a record without a row was not noticed:\n%s", r)
 	}
 }
 

@@ -1,10 +1,11 @@
 // Package load is the application of the tests: concurrent writers that change
 // aggregates and insert outbox rows in the same transactions, some of which they
-// roll back, whole or to a savepoint.
+// roll back, whole or to a savepoint, in Postgres, MySQL or MariaDB.
 //
 // Each aggregate has a row that a transaction locks before it numbers its
 // events, so the numbers follow the commit order and have no gaps. Every payload
-// carries its number as member "seq"; what was rolled back carries "ghost".
+// carries its number as member "seq" and its aggregate as "order_id"; what was
+// rolled back carries "ghost".
 package load
 
 import (
@@ -25,6 +26,7 @@ type Config struct {
 	PerSecond  int      // events, roughly; 0: as fast as it goes
 	Types      []string // aggregate types; aggregate n has type n modulo their number
 	Table      Table
+	Dialect    Dialect
 	Seed       uint64 // of what is random, UUIDs included [random]
 	// Faults says that the database will be ended under the writers: they try
 	// again instead of failing. A commit with an unknown outcome may then make

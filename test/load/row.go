@@ -1,6 +1,7 @@
 package load
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -19,6 +20,16 @@ func aggregateID(n int) string {
 	return fmt.Sprintf("agg-%06d", n)
 }
 
+// binaryAggregateID is 16 bytes; some end in zeros, which a log may leave out.
+func binaryAggregateID(n int) []byte {
+	id := make([]byte, 16)
+	binary.BigEndian.PutUint64(id, uint64(n)<<(n%3*20))
+	if n%2 == 0 {
+		binary.BigEndian.PutUint64(id[8:], uint64(n)*0x9e3779b97f4a7c15)
+	}
+	return id
+}
+
 func eventType(random *rand.Rand) string {
 	types := []string{"created", "paid", "versandt-ß", "cancelled"}
 	return types[random.IntN(len(types))]
@@ -32,9 +43,9 @@ var values = []string{
 	`null`, `true`, `[]`, `{}`, `[1, 2.0, "x", [null, {"b":1,"a":2}]]`, `{"zz":1,"a":{"y":1,"x":[]},"aa":1.10}`,
 }
 
-func payload(random *rand.Rand, seq int64, ghost bool) string {
+func payload(random *rand.Rand, aggregate int, seq int64, ghost bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, `{"seq": %d, "dup": 1, "dup": 2`, seq)
+	fmt.Fprintf(&b, `{"seq": %d, "order_id": %d, "dup": 1, "dup": 2`, seq, aggregate)
 	if ghost {
 		b.WriteString(`, "ghost": true`)
 	}
@@ -49,6 +60,19 @@ func payload(random *rand.Rand, seq int64, ghost bool) string {
 }
 
 func uuid(random *rand.Rand) string {
-	hi, lo := random.Uint64()&^0xf000|0x4000, random.Uint64()&^(3<<62)|2<<62
+	hi, lo := uuidBits(random)
 	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", hi>>32, hi>>16&0xffff, hi&0xffff, lo>>48, lo&(1<<48-1))
+}
+
+// binaryUUID ends in a zero now and then.
+func binaryUUID(random *rand.Rand) []byte {
+	hi, lo := uuidBits(random)
+	if random.IntN(20) == 0 {
+		lo &^= 0xffff
+	}
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, hi), lo)
+}
+
+func uuidBits(random *rand.Rand) (hi, lo uint64) {
+	return random.Uint64()&^0xf000 | 0x4000, random.Uint64()&^(3<<62) | 2<<62
 }

@@ -9,18 +9,38 @@ import (
 	"strings"
 )
 
-// Table is how rows are put into an outbox table. The statements' parameters are $1, $2, …
+// Table is how rows are put into an outbox table.
 type Table struct {
-	Name    string
-	Columns [4]string // aggregate type, aggregate id, event type, payload
-	UUID    string    // column that takes a random UUID; empty: the id is given by the database
+	Name string
+	// Columns for a random UUID, aggregate type, aggregate id, event type and
+	// payload. An empty one is not written: the database gives the id, or the table has no such column.
+	Columns [5]string
+	Binary  bool // both ids are 16 bytes
 }
 
-// The two tables of the tests.
+// The tables of the tests.
 var (
-	Outbox   = Table{Name: "outbox", Columns: [4]string{"aggregate_type", "aggregate_id", "event_type", "payload"}}
-	Debezium = Table{Name: "outbox", Columns: [4]string{"aggregatetype", "aggregateid", "type", "payload"}, UUID: "id"}
+	Outbox   = Table{Name: "outbox", Columns: [5]string{"", "aggregate_type", "aggregate_id", "event_type", "payload"}}
+	Debezium = Table{Name: "outbox", Columns: [5]string{"id", "aggregatetype", "aggregateid", "type", "payload"}}
+	Binary   = Table{Name: "outbox", Columns: Debezium.Columns, Binary: true}
+	Laravel  = Table{Name: "outbox", Columns: [5]string{3: "event_type", 4: "payload"}}
 )
+
+// Dialect is what differs between databases in the statements.
+type Dialect int
+
+// The dialects.
+const (
+	Postgres Dialect = iota // parameters are $1, $2, …
+	MySQL                   // parameters are ?
+)
+
+func (d Dialect) parameter(n int) string {
+	if d == MySQL {
+		return "?"
+	}
+	return fmt.Sprintf("$%d", n)
+}
 
 // prepare makes the rows that writers lock; those of an earlier load go on.
 func prepare(ctx context.Context, db *sql.DB, cfg Config) error {
@@ -50,7 +70,8 @@ type tx struct {
 
 // transaction writes n events of a few aggregates and commits them, or rolls them back.
 func (l *Load) transaction(ctx context.Context, random *rand.Rand, n int) (committed bool, err error) {
-	raw, err := l.db.BeginTx(ctx, nil)
+	// What is locked must be read as it is, not as it was when the transaction began.
+	raw, err := l.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return false, fmt.Errorf("begin: %w", err)
 	}
@@ -117,9 +138,11 @@ func (t *tx) undone(ctx context.Context) error {
 
 // insert writes n events in one statement. A ghost takes no number.
 func (t *tx) insert(ctx context.Context, n int, ghost bool) error {
-	columns := t.cfg.Table.Columns[:]
-	if t.cfg.Table.UUID != "" {
-		columns = append([]string{t.cfg.Table.UUID}, columns...)
+	var columns []string
+	for _, name := range t.cfg.Table.Columns {
+		if name != "" {
+			columns = append(columns, name)
+		}
 	}
 	var args []any
 	var rows []string
@@ -130,9 +153,11 @@ func (t *tx) insert(ctx context.Context, n int, ghost bool) error {
 			t.seq[id] = seq
 		}
 		var row []string
-		for _, value := range t.row(id, seq, ghost)[5-len(columns):] {
-			args = append(args, value)
-			row = append(row, fmt.Sprintf("$%d", len(args)))
+		for i, value := range t.row(id, seq, ghost) {
+			if t.cfg.Table.Columns[i] != "" {
+				args = append(args, value)
+				row = append(row, t.cfg.Dialect.parameter(len(args)))
+			}
 		}
 		rows = append(rows, "("+strings.Join(row, ", ")+")")
 	}
@@ -141,6 +166,11 @@ func (t *tx) insert(ctx context.Context, n int, ghost bool) error {
 	return err
 }
 
-func (t *tx) row(id int, seq int64, ghost bool) []any {
-	return []any{uuid(t.random), t.cfg.Types[id%len(t.cfg.Types)], aggregateID(id), eventType(t.random), payload(t.random, seq, ghost)}
+// row gives a value for each of Table.Columns.
+func (t *tx) row(id int, seq int64, ghost bool) [5]any {
+	random, aggregate := any(uuid(t.random)), any(aggregateID(id))
+	if t.cfg.Table.Binary {
+		random, aggregate = binaryUUID(t.random), binaryAggregateID(id)
+	}
+	return [5]any{random, t.cfg.Types[id%len(t.cfg.Types)], aggregate, eventType(t.random), payload(t.random, id, seq, ghost)}
 }
