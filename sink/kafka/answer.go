@@ -68,9 +68,7 @@ func (s *Sink) lose(l *link, err error) bool {
 		for _, p := range ps {
 			if p.link == l {
 				p.link, p.stale = nil, true
-				if p.flight == nil && len(p.queue) > 0 {
-					wake(s.kick)
-				}
+				s.list(p)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
+	"go.uber.org/zap"
 )
 
 // Every answer a broker can give to a produce request is decided, and one that
@@ -48,6 +49,36 @@ func TestVerdict(t *testing.T) {
 			if got := verdict(fmt.Errorf("wrapped: %w", err)); got != want {
 				t.Errorf("%v wrapped: %d, want %d", err, got, want)
 			}
+		}
+	}
+}
+
+// Whatever a partition was waiting for when its leader's connection is lost,
+// somebody acts on it afterwards: the router now, or its own timer or answer later.
+func TestLostLinkForgetsNoPartition(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		set  func(l *link, p *partition)
+		kick bool
+	}{
+		"records queued":          {func(_ *link, p *partition) { p.queue = make([]pending, 1) }, true},
+		"listed with records":     {func(l *link, p *partition) { p.queue, p.listed, l.ready = make([]pending, 1), true, []*partition{p} }, true},
+		"listed to be sent again": {func(l *link, p *partition) { p.flight, p.listed, l.ready = &batch{due: true}, true, []*partition{p} }, true},
+		"pausing: its timer will": {func(_ *link, p *partition) { p.flight = &batch{} }, false},
+		"on the wire: its answer": {func(_ *link, p *partition) { p.flight, p.queue = &batch{}, make([]pending, 1) }, false},
+		"nothing to send":         {func(*link, *partition) {}, false},
+	} {
+		s := newSink(Config{}, 0, nil, zap.NewNop())
+		l := &link{sink: s, broker: sarama.NewBroker("127.0.0.1:1"), kick: make(chan struct{}, 1)}
+		p := &partition{topic: "t", link: l}
+		s.partitions["t"] = []*partition{p}
+		c.set(l, p)
+		s.lose(l, errors.New("EOF"))
+		if p.link != nil || p.listed || !p.stale {
+			t.Errorf("%s: still with the lost link: %+v", name, p)
+		}
+		if kicked := len(s.kick) == 1; kicked != c.kick {
+			t.Errorf("%s: router woken %t, want %t", name, kicked, c.kick)
 		}
 	}
 }

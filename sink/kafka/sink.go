@@ -229,7 +229,7 @@ func (s *Sink) choose(key []byte) int {
 
 // list makes sure that somebody acts on p: its leader's link, or the router. s.mu is held.
 func (s *Sink) list(p *partition) {
-	if p.listed || (p.flight != nil && !p.flight.due) {
+	if p.listed || (p.flight == nil && len(p.queue) == 0) || (p.flight != nil && !p.flight.due) {
 		return
 	}
 	if p.link == nil {
