@@ -90,3 +90,16 @@ func TestFetchFails(t *testing.T) {
 		})
 	}
 }
+
+// A batch that is cut off by the size asked for is read next time.
+func TestFetchThatIsCutOff(t *testing.T) {
+	t.Parallel()
+	cut := stored(30, 9)
+	cut.RecordBatch.PartialTrailingRecord = true
+	block := &sarama.FetchResponseBlock{HighWaterMarkOffset: 1000, RecordsSet: []*sarama.Records{cut}}
+	answer := &sarama.FetchResponse{Blocks: map[string]map[int32]*sarama.FetchResponseBlock{"places": {0: block}}}
+	s := session{cfg: Config{Topic: "places"}}
+	if p, err := s.piece(answer, 1000); err != nil || len(p.batches) != 0 || p.next != 30 || p.blank {
+		t.Fatalf("%+v, %v", p, err)
+	}
+}

@@ -234,7 +234,14 @@ func TestSavesThroughFaults(t *testing.T) {
 			c.Fault(kfake.Fault{Keys: produce, Err: kerr.NotEnoughReplicasAfterAppend, Count: 3})
 		}, 2},
 		{"producer forgotten", func(c *kfake.Cluster) {
-			c.Fault(kfake.Fault{Keys: produce, Err: kerr.OutOfOrderSequenceNumber, Count: 1})
+			forgotten := int64(-1)
+			c.Fault(kfake.Fault{Keys: produce, Err: kerr.OutOfOrderSequenceNumber, Count: -1, When: func(r kmsg.Request) bool {
+				id := producerID(r.(*kmsg.ProduceRequest))
+				if forgotten < 0 {
+					forgotten = id
+				}
+				return id == forgotten
+			}})
 		}, 0},
 		{"no producer id yet", func(c *kfake.Cluster) {
 			c.Fault(kfake.Fault{Keys: produce, Err: kerr.UnknownProducerID, Count: 1},
@@ -257,6 +264,12 @@ func TestSavesThroughFaults(t *testing.T) {
 			p.wantOrder(t)
 		})
 	}
+}
+
+func producerID(r *kmsg.ProduceRequest) int64 {
+	var batch kmsg.RecordBatch
+	_ = batch.ReadFrom(r.Topics[0].Partitions[0].Records)
+	return batch.ProducerID
 }
 
 // A save that timed out and reaches the log later must not undo the one that
@@ -304,8 +317,22 @@ func TestLateSave(t *testing.T) {
 	}
 }
 
-// A save in doubt neither stands for the next one nor is written again over
-// what somebody else saved meanwhile.
+// A save in doubt is not taken for the next one.
+func TestSaveAfterDoubt(t *testing.T) {
+	for _, err := range []*kerr.Error{kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend} {
+		t.Run(err.Message, func(t *testing.T) {
+			p := onFake(t)
+			s := p.open(t, name)
+			save(t, s, at("A"))
+			p.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: 2})
+			expectPlain(t, s.Save(limited(t), at("B")))
+			save(t, s, at("C"))
+			expect(t, p.open(t, name), at("C"))
+		})
+	}
+}
+
+// It is not written again over what somebody else saved meanwhile either.
 func TestSaveInDoubt(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -440,6 +467,30 @@ func TestPlaceThatMovesBehindTheEnd(t *testing.T) {
 	close(goOn)
 	if err := <-result; err != nil || !c.Equal(at("2")) {
 		t.Fatalf("Load gave %+v, %v", c, err)
+	}
+}
+
+// Brokers need a moment to learn of a topic that was just made.
+func TestNewTopicIsAwaited(t *testing.T) {
+	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.ListOffsets} {
+		for _, err := range []*kerr.Error{kerr.UnknownTopicOrPartition, kerr.NotLeaderForPartition, kerr.LeaderNotAvailable} {
+			if key == kmsg.Metadata && err == kerr.NotLeaderForPartition || key == kmsg.ListOffsets && err == kerr.LeaderNotAvailable {
+				continue // no such answer
+			}
+			t.Run(key.Name()+" "+err.Message, func(t *testing.T) {
+				p := onFake(t)
+				s := p.open(t, name)
+				expectNone(t, s)
+				asked := false // in the cluster's goroutine
+				p.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, When: func(kmsg.Request) bool { asked = true; return false }})
+				f := p.fake.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: 3, When: func(kmsg.Request) bool { return asked }})
+				save(t, s, at("1"))
+				if f.Hits() != 3 {
+					t.Fatalf("%d answers were wrong", f.Hits())
+				}
+				expect(t, s, at("1"))
+			})
+		}
 	}
 }
 
