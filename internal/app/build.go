@@ -112,7 +112,7 @@ func openSink(c *config.Config, out io.Writer, log *zap.Logger) (func(context.Co
 func kafkaConfig(c *config.Config) kafka.Config {
 	return kafka.Config{
 		Brokers: c.Kafka.Brokers, Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
-		MaxMessageBytes: c.Kafka.MaxMessageBytes, CreateTopics: c.Kafka.CreateTopics,
+		MaxMessageBytes: c.Kafka.MaxMessageBytes, RejectAfter: c.Kafka.RejectAfter, CreateTopics: c.Kafka.CreateTopics,
 		TopicPartitions: int32(c.Kafka.TopicPartitions), TopicReplication: int16(c.Kafka.TopicReplication),
 	}
 }

@@ -111,6 +111,7 @@ type Kafka struct {
 	BatchBytes       int
 	MaxMessageBytes  int // key + value + headers, uncompressed
 	CreateTopics     bool
-	TopicPartitions  int // -1: the broker's default
-	TopicReplication int // -1: the broker's default
+	TopicPartitions  int           // -1: the broker's default
+	TopicReplication int           // -1: the broker's default
+	RejectAfter      time.Duration // how long what may be mended is tried before it counts as refused
 }

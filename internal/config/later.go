@@ -17,7 +17,6 @@ func laterRows() []Variable {
 		{"TOPIC_ROUTE_BY", "routing in Debezium's way", ""},
 		{"TOPIC_ROUTE_REGEX", "routing in Debezium's way", ""},
 		{"TOPIC_ROUTE_REPLACEMENT", "routing in Debezium's way", ""},
-		{"REJECT_AFTER", "how long a refusal is tried again", ""},
 		{"DEAD_LETTER_TOPIC", "where refused events are parked", ""},
 		{"PARK_MAX", "how many events may be parked", ""},
 		{"TABLE_*", "settings of one table", ""},

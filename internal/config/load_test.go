@@ -58,7 +58,7 @@ func TestDefaults(t *testing.T) {
 		OnNullKey:    "reject",
 		Sink:         "kafka",
 		Kafka: Kafka{Brokers: []string{"k1:9092"}, Compression: "lz4", Linger: 5 * time.Millisecond, BatchBytes: 1 << 20,
-			MaxMessageBytes: 1 << 20, TopicPartitions: -1, TopicReplication: -1},
+			MaxMessageBytes: 1 << 20, TopicPartitions: -1, TopicReplication: -1, RejectAfter: time.Minute},
 		HTTPAddr: "127.0.0.1:8080",
 		LogLevel: "info",
 	}
@@ -79,7 +79,7 @@ func TestEverythingSet(t *testing.T) {
 		"OUTBOXD_KAFKA_BATCH_BYTES=512KiB", "OUTBOXD_KAFKA_MAX_MESSAGE_BYTES=2MB", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "OUTBOXD_KAFKA_TOPIC_PARTITIONS=12",
 		"OUTBOXD_KAFKA_TOPIC_REPLICATION=3", "OUTBOXD_POSTGRES_SLOT=s_1", "OUTBOXD_POSTGRES_PUBLICATION=My Pub", "OUTBOXD_AUTO_SETUP=false",
 		"OUTBOXD_SETUP_URL=postgres://admin:geheim@a/shop", "OUTBOXD_BUFFER_EVENTS=7", "OUTBOXD_BUFFER_BYTES=1GiB", "OUTBOXD_DRAIN_TIMEOUT=1h30m", "OUTBOXD_START_TIMEOUT=5s",
-		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop",
+		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop", "OUTBOXD_REJECT_AFTER=3s",
 		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
 		"OUTBOXD_HTTP_HOSTS=relay.example, outboxd",
 	})
@@ -103,7 +103,7 @@ func TestEverythingSet(t *testing.T) {
 		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5}, Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body"},
 		Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
 		Sink: "stdout", Kafka: Kafka{Brokers: []string{"a:1", "[::1]:2", "[::2]:9092"}, Compression: "zstd", BatchBytes: 512 << 10, MaxMessageBytes: 2e6,
-			CreateTopics: true, TopicPartitions: 12, TopicReplication: 3},
+			CreateTopics: true, TopicPartitions: 12, TopicReplication: 3, RejectAfter: 3 * time.Second},
 		LogLevel: "debug", LogFormat: "console",
 	}
 	if !reflect.DeepEqual(c, want) {

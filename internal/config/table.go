@@ -67,6 +67,8 @@ func connectorRows() []Variable {
 			kind: only([]string{"at-least-once"}, "exactly-once")},
 		{Name: "OUTBOXD_ON_REJECT", Default: "stop", Meaning: "what to do when an event can't be routed or Kafka refuses it for good: stop with exit code 4",
 			kind: only([]string{"stop"}, "dead-letter", "skip")},
+		{Name: "OUTBOXD_REJECT_AFTER", Default: "1m", Meaning: "how long what may be mended (a missing right on a topic, a policy, an invalid record) is tried again before the event counts as refused; too large, bad timestamp and bad name count at once",
+			kind: duration(func(c *Config) *time.Duration { return &c.Kafka.RejectAfter }, time.Millisecond)},
 		{Name: "OUTBOXD_ON_STOP", Default: "exit", Meaning: "what to do after a failure that does not mend itself: end the process",
 			kind: only([]string{"exit"}, "hold")},
 		{Name: "OUTBOXD_STRICT_ENV", Default: "true", Meaning: "`false`: an unknown `OUTBOXD_` name is a warning, not an error",
