@@ -1,18 +1,18 @@
 // Package topic keeps checkpoints in a compacted Kafka topic of one partition,
 // which any number of connectors share.
 //
-// A connector has two records there, NAME/place and NAME/birth. Both are
-// written by its first save, in one batch; later saves write the place alone. The
-// newest record of a key counts, by its offset. The birth record stays until
-// Delete, so that a place that was lost is told from a first start (I6).
+// A connector has two records there, NAME/place and NAME/birth. Both are written
+// by its first save, in one batch; later saves write the place alone. The newest
+// record of a key counts, by its offset. The birth record stays until Delete, so
+// that a place that was lost is told from a first start (I6).
 //
-// Nothing is taken for "nothing was ever saved" but a topic that does not
-// exist, and a log that was read to its start. A broker may say by mistake that a topic does
-// not exist, when it has just started; making the topic then finds that out, and it
-// is made before the first record is saved.
+// Nothing is taken for "nothing was ever saved" but a topic that does not exist,
+// and a log that was read to its start. A broker that has just started may say
+// by mistake that a topic does not exist. Making it finds that out, and it is
+// made before the first record is saved.
 //
-// Load reads backwards from the log's end, see scan; Save goes through
-// producer, which tells why a save that failed can't undo a later one.
+// Load reads backwards from the log's end, see scan; Save goes through producer,
+// which tells why a save that failed can't undo a later one.
 package topic
 
 import (

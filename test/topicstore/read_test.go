@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/checkpoint/topic"
+	"github.com/outboxd/outboxd/test/harness"
 )
 
 // cost is what one Load read.
@@ -183,9 +184,11 @@ func TestTransactions(t *testing.T) {
 		}
 		finish := func(how kgo.TransactionEndTry) {
 			t.Helper()
+			before := p.end(t)
 			if err := client.EndTransaction(limited(t), how); err != nil {
 				t.Fatal(err)
 			}
+			harness.Eventually(t, "the marker is written", func() bool { return p.end(t) > before })
 		}
 		s := p.open(t, name)
 		begin(at("2"))
