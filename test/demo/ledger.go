@@ -2,12 +2,31 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/outboxd/outboxd/test/demo/orders"
 )
+
+// database is a real database of our own that knows what is true.
+type database interface {
+	// url is what outboxd is given.
+	url() string
+	// shop is the order service on it.
+	shop() *orders.Service
+	// committed returns all rows of the outbox by id. Within one order that is
+	// commit order, since the service locks the order before it writes.
+	committed(ctx context.Context) ([]row, error)
+	// rolledBack returns the ids that were given out and are not in the table:
+	// a counter does not take part in a rollback.
+	rolledBack(ctx context.Context) ([]int64, error)
+	// sight returns the rows that are committed and a place in the log behind all of them.
+	sight(ctx context.Context) (sighting, error)
+	// confirmed returns the place up to which outboxd, which was killed, had
+	// confirmed. What lies before must never come again. checkpoint tells its stored position.
+	confirmed(ctx context.Context, checkpoint func(context.Context) (string, error)) (int64, error)
+	// stop closes all connections, and ends the server if it was started here.
+	stop() error
+}
 
 // row is one committed row of the outbox, as the database has it.
 type row struct {
@@ -17,79 +36,29 @@ type row struct {
 	Payload     string // as the server prints it
 }
 
-// ledger asks the database what is true. Of outboxd it knows only that the one
-// replication slot of this server is outboxd's.
-type ledger struct{ db *pgxpool.Pool }
-
-// committed returns all rows of the outbox by id. Within one order that is
-// commit order, since the service locks the order before it writes.
-func (l ledger) committed(ctx context.Context) ([]row, error) {
-	rows, err := l.db.Query(ctx, `SELECT id, aggregate_id, event_type, payload::text FROM outbox ORDER BY id`)
-	if err != nil {
-		return nil, fmt.Errorf("read the outbox: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-}
-
-// rolledBack returns the ids that were given out and are not in the table:
-// a sequence does not take part in a rollback.
-func (l ledger) rolledBack(ctx context.Context) ([]int64, error) {
-	rows, err := l.db.Query(ctx, `
-		SELECT given FROM outbox_id_seq, generate_series(1, last_value) AS given
-		WHERE NOT EXISTS (SELECT FROM outbox WHERE id = given)`)
-	if err != nil {
-		return nil, fmt.Errorf("read the sequence of the outbox: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
-// sighting says which rows were committed when the log had reached lsn.
+// sighting says which rows were committed when the log had reached a place.
 type sighting struct {
-	lsn int64
-	ids []int64
+	place int64
+	ids   []int64
 }
 
-// watch notes what is committed, ten times a second, until ctx ends. The end
-// of the log is read after the rows are, so each of them lies before it.
-func (l ledger) watch(ctx context.Context, saw func(sighting)) error {
+// watch notes what is committed, ten times a second, until ctx ends.
+func watch(ctx context.Context, db database, saw func(sighting)) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var s sighting
-		err := l.db.QueryRow(ctx, `
-			WITH seen AS MATERIALIZED (SELECT array_agg(id) AS ids FROM outbox)
-			SELECT coalesce(ids, '{}'), (pg_current_wal_insert_lsn() - '0/0')::bigint FROM seen`).Scan(&s.ids, &s.lsn)
+		s, err := db.sight(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("read the end of the log: %w", err)
+			return err
 		}
 		saw(s)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-	}
-}
-
-// confirmed waits until the slot is left by its reader and returns how far
-// that reader had confirmed. What lies before must never come again.
-func (l ledger) confirmed(ctx context.Context) (int64, error) {
-	for {
-		var active bool
-		var lsn int64
-		err := l.db.QueryRow(ctx, `
-			SELECT active, (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots`).Scan(&active, &lsn)
-		if err != nil {
-			return 0, fmt.Errorf("read the replication slot: %w", err)
-		}
-		if !active {
-			return lsn, nil
-		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return 0, err
 		}
 	}
 }

@@ -1,7 +1,7 @@
-// Command demo shows outboxd at work on a bare machine: it brings a Postgres, a
-// Kafka and an order service, runs the real outboxd binary between them, kills
-// it in mid stream, starts it again, and compares what came out of Kafka with
-// what the database holds. It exits 0 only if every promise was kept.
+// Command demo shows outboxd at work on a bare machine: it brings a Postgres, or
+// a MySQL with DEMO_DB=mysql, a Kafka and an order service, runs the real outboxd
+// binary between them, kills it in mid stream, starts it again, and compares what
+// came out of Kafka with what the database holds. It exits 0 only if every promise was kept.
 //
 // The order service in the folder orders is the part to copy.
 package main
@@ -26,21 +26,47 @@ type options struct {
 	work       string
 	cache      string
 	repository string
+	mysql      string
 }
 
 var errInterrupted = errors.New("interrupted")
 
 func main() {
-	if db := os.Getenv("DEMO_DB"); db != "" && db != "postgres" {
-		fmt.Fprintf(os.Stderr, "DEMO_DB=%s is not there yet: the demo runs on postgres; leave DEMO_DB out\n", db)
-		os.Exit(2)
-	}
 	o, err := parseOptions()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
+	switch db := os.Getenv("DEMO_DB"); {
+	case db == "mysql" && o.mysql == "":
+		os.Exit(onMySQL(o))
+	case db != "" && db != "mysql" && db != "postgres":
+		fmt.Fprintf(os.Stderr, "DEMO_DB=%s: it is postgres or mysql\n", db)
+		os.Exit(2)
+	}
 	os.Exit(start(o))
+}
+
+// onMySQL starts a MySQL around the demo.
+func onMySQL(o options) int {
+	ctx, forget := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	s, err := startMySQL(ctx)
+	forget()
+	switch {
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(os.Stderr, err)
+		return 130
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "start mysql:", err)
+		return 1
+	}
+	o.mysql = s.addr
+	code := start(o)
+	if err := s.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop mysql:", err)
+		return 1
+	}
+	return code
 }
 
 func parseOptions() (options, error) {
@@ -55,6 +81,7 @@ func parseOptions() (options, error) {
 	flag.StringVar(&o.work, "work", "", "an empty folder to work in; made and removed when not given")
 	flag.StringVar(&o.cache, "cache", "", "where the Postgres archive is kept")
 	flag.StringVar(&o.repository, "repository", mavenMirror(), "the Maven repository with the Postgres archive")
+	flag.StringVar(&o.mysql, "mysql", "", "host:port of a MySQL that is there for this demo alone; DEMO_DB=mysql starts one")
 	flag.Parse()
 
 	var err error

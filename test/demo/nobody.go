@@ -44,7 +44,7 @@ func runAsNobody(o options) (int, error) {
 	}
 	cmd := exec.Command(demo,
 		"-binary", relay, "-orders", strconv.Itoa(o.orders), "-sabotage", o.sabotage,
-		"-work", o.work, "-cache", o.cache, "-repository", o.repository)
+		"-work", o.work, "-cache", o.cache, "-repository", o.repository, "-mysql", o.mysql)
 	cmd.Dir = o.work
 	cmd.Env = append(os.Environ(), "HOME="+o.work, "TMPDIR="+o.work)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

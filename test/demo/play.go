@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/outboxd/outboxd/test/demo/orders"
 )
 
 const (
-	limit   = 3 * time.Minute  // for all that comes after Postgres is up
+	limit   = 3 * time.Minute  // for all that comes after the database is up
 	catchUp = 60 * time.Second // for the last events, once the last order is done
 	outage  = time.Second      // how long outboxd stays down
 )
@@ -22,10 +18,8 @@ const (
 type stage struct {
 	o        options
 	board    *board
-	db       *pgxpool.Pool
-	url      string
+	db       database
 	brokers  []string
-	ledger   ledger
 	consumer *consumer
 
 	mu        sync.Mutex
@@ -34,12 +28,11 @@ type stage struct {
 
 // play starts everything, runs the play, and stops everything in turn.
 func play(ctx context.Context, o options, b *board) (_ verdict, err error) {
-	b.say("starting Postgres (a first run downloads it, 15 MB)")
-	pg, err := startPostgres(ctx, o.work, o.cache, o.repository)
+	db, err := startDatabase(ctx, o, b)
 	if err != nil {
-		return verdict{}, fmt.Errorf("start postgres: %w", err)
+		return verdict{}, err
 	}
-	defer func() { err = errors.Join(err, pg.stop()) }()
+	defer func() { err = errors.Join(err, db.stop()) }()
 	kafka, err := startKafka()
 	if err != nil {
 		return verdict{}, err
@@ -48,22 +41,31 @@ func play(ctx context.Context, o options, b *board) (_ verdict, err error) {
 
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("gave up after %v", limit))
 	defer cancel()
-	db, err := pgxpool.New(ctx, pg.url)
-	if err != nil {
-		return verdict{}, err
-	}
-	defer db.Close()
-	if _, err := db.Exec(ctx, orders.Schema); err != nil {
-		return verdict{}, fmt.Errorf("make the tables: %w", err)
-	}
 	consumer, err := newConsumer(kafka.ListenAddrs(), b.show)
 	if err != nil {
 		return verdict{}, err
 	}
 	defer consumer.client.Close()
-	b.say("Postgres and Kafka are up, the tables orders and outbox are made; starting outboxd")
-	s := &stage{o: o, board: b, db: db, url: pg.url, brokers: kafka.ListenAddrs(), ledger: ledger{db}, consumer: consumer}
+	b.say("database and Kafka are up, the tables orders and outbox are made; starting outboxd")
+	s := &stage{o: o, board: b, db: db, brokers: kafka.ListenAddrs(), consumer: consumer}
 	return s.run(ctx)
+}
+
+// startDatabase gives a database with the tables, empty.
+func startDatabase(ctx context.Context, o options, b *board) (database, error) {
+	if o.mysql != "" {
+		db, err := openMySQL(ctx, o.mysql)
+		if err != nil {
+			return nil, fmt.Errorf("open mysql: %w", err)
+		}
+		return db, nil
+	}
+	b.say("starting Postgres (a first run downloads it, 15 MB)")
+	db, err := startPostgres(ctx, o.work, o.cache, o.repository)
+	if err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+	return db, nil
 }
 
 // run lets orders, consumer and ledger go on beside the acts.
@@ -89,10 +91,10 @@ func (s *stage) run(ctx context.Context) (verdict, error) {
 	placed := make(chan struct{})
 	aside(func(ctx context.Context) error {
 		defer close(placed)
-		return traffic(ctx, orders.New(s.db), s.o.orders)
+		return traffic(ctx, s.db.shop(), s.o.orders)
 	})
 	aside(s.consumer.run)
-	aside(func(ctx context.Context) error { return s.ledger.watch(ctx, s.saw) })
+	aside(func(ctx context.Context) error { return watch(ctx, s.db, s.saw) })
 	aside(s.board.run)
 
 	t, err := s.killInMidStream(ctx, first)
@@ -111,8 +113,15 @@ func (s *stage) run(ctx context.Context) (verdict, error) {
 	return s.finish(ctx, second, placed, t)
 }
 
+func (s *stage) relay() settings {
+	return settings{binary: s.o.binary, work: s.o.work, source: s.db.url(), brokers: s.brokers}
+}
+
+// checkpoint is the position that outboxd has saved.
+func (s *stage) checkpoint(ctx context.Context) (string, error) { return s.relay().checkpoint(ctx) }
+
 func (s *stage) startRelay(ctx context.Context) (*relay, error) {
-	r, err := startRelay(s.o.binary, s.o.work, s.url, s.brokers)
+	r, err := startRelay(s.relay())
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +145,7 @@ func (s *stage) killInMidStream(ctx context.Context, r *relay) (truth, error) {
 	r.kill()
 	s.board.say("outboxd was killed (SIGKILL, pid %d); orders go on", r.pid())
 
-	lsn, err := s.ledger.confirmed(ctx)
+	place, err := s.db.confirmed(ctx, s.checkpoint)
 	if err != nil {
 		return truth{}, err
 	}
@@ -144,7 +153,7 @@ func (s *stage) killInMidStream(ctx context.Context, r *relay) (truth, error) {
 	if err != nil {
 		return truth{}, err
 	}
-	return truth{confirmed: s.before(lsn), killedAt: len(records)}, nil
+	return truth{confirmed: s.before(place), killedAt: len(records)}, nil
 }
 
 // finish waits for the last event, stops outboxd and judges.
@@ -157,10 +166,10 @@ func (s *stage) finish(ctx context.Context, r *relay, placed <-chan struct{}, t 
 		return verdict{}, context.Cause(alive)
 	}
 	var err error
-	if t.committed, err = s.ledger.committed(ctx); err != nil {
+	if t.committed, err = s.db.committed(ctx); err != nil {
 		return verdict{}, err
 	}
-	if t.rolledBack, err = s.ledger.rolledBack(ctx); err != nil {
+	if t.rolledBack, err = s.db.rolledBack(ctx); err != nil {
 		return verdict{}, err
 	}
 	tooLong := errors.New("events are missing")
@@ -193,13 +202,13 @@ func (s *stage) saw(seen sighting) {
 	s.sightings = append(s.sightings, seen)
 }
 
-// before returns the events that are known to lie before lsn in the log.
-func (s *stage) before(lsn int64) map[int64]bool {
+// before returns the events that are known to lie before a place in the log.
+func (s *stage) before(place int64) map[int64]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ids := map[int64]bool{}
 	for _, seen := range s.sightings {
-		if seen.lsn <= lsn {
+		if seen.place <= place {
 			for _, id := range seen.ids {
 				ids[id] = true
 			}

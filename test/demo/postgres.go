@@ -2,26 +2,35 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/outboxd/outboxd/test/demo/orders"
 )
 
-// database is a Postgres of our own, in a folder of our own.
-type database struct {
-	url    string
-	server *embeddedpostgres.EmbeddedPostgres
+// postgres is a Postgres of our own, in a folder of our own.
+type postgres struct {
+	address string
+	server  *embeddedpostgres.EmbeddedPostgres
+	pool    *pgxpool.Pool
+	db      *sql.DB
 }
 
-// startPostgres unpacks a Postgres into work and starts it. The archive is
-// kept in cache; repository is where it is downloaded from, empty for the
-// usual place. The log goes to a file in work.
-func startPostgres(ctx context.Context, work, cache, repository string) (*database, error) {
+// startPostgres unpacks a Postgres into work, starts it and makes the tables. The
+// archive is kept in cache; repository is where it is downloaded from, empty for
+// the usual place. The log goes to a file in work.
+func startPostgres(ctx context.Context, work, cache, repository string) (_ *postgres, err error) {
 	forgetLibpq()
 	port, err := freePort()
 	if err != nil {
@@ -47,30 +56,103 @@ func startPostgres(ctx context.Context, work, cache, repository string) (*databa
 	if repository != "" {
 		config = config.BinaryRepositoryURL(repository)
 	}
-	db := &database{
-		url:    fmt.Sprintf("postgres://postgres:postgres@localhost:%d/shop?sslmode=disable", port),
-		server: embeddedpostgres.NewDatabase(config),
+	p := &postgres{
+		address: fmt.Sprintf("postgres://postgres:postgres@localhost:%d/shop?sslmode=disable", port),
+		server:  embeddedpostgres.NewDatabase(config),
 	}
 	started := make(chan error, 1)
-	go func() { started <- db.server.Start() }()
+	go func() { started <- p.server.Start() }()
 	select {
 	case err := <-started:
-		return db, err
+		if err != nil {
+			return nil, err
+		}
+		if err := p.open(ctx); err != nil {
+			return nil, errors.Join(err, p.stop())
+		}
+		return p, nil
 	case <-ctx.Done():
 	}
 	// A download or unpacking can be left behind, a server that starts can't.
 	if _, err := os.Stat(filepath.Join(work, "postgres", "bin", "pg_ctl")); err == nil && <-started == nil {
-		return nil, errors.Join(context.Cause(ctx), db.stop())
+		return nil, errors.Join(context.Cause(ctx), p.stop())
 	}
 	return nil, context.Cause(ctx)
 }
 
-// stop ends the server and closes all connections to it.
-func (d *database) stop() error {
-	if err := d.server.Stop(); err != nil {
+func (p *postgres) open(ctx context.Context) (err error) {
+	if p.pool, err = pgxpool.New(ctx, p.address); err != nil {
+		return err
+	}
+	p.db = stdlib.OpenDBFromPool(p.pool)
+	if _, err := p.db.ExecContext(ctx, orders.Postgres.Schema); err != nil {
+		return fmt.Errorf("make the tables: %w", err)
+	}
+	return nil
+}
+
+func (p *postgres) url() string           { return p.address }
+func (p *postgres) shop() *orders.Service { return orders.New(p.db, orders.Postgres) }
+
+func (p *postgres) stop() error {
+	if p.db != nil {
+		_ = p.db.Close()
+	}
+	if p.pool != nil {
+		p.pool.Close()
+	}
+	if err := p.server.Stop(); err != nil {
 		return fmt.Errorf("stop postgres: %w", err)
 	}
 	return nil
+}
+
+func (p *postgres) committed(ctx context.Context) ([]row, error) {
+	rows, err := p.pool.Query(ctx, `SELECT id, aggregate_id, event_type, payload::text FROM outbox ORDER BY id`)
+	if err != nil {
+		return nil, fmt.Errorf("read the outbox: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+}
+
+func (p *postgres) rolledBack(ctx context.Context) ([]int64, error) {
+	rows, err := p.pool.Query(ctx, `
+		SELECT given FROM outbox_id_seq, generate_series(1, last_value) AS given
+		WHERE NOT EXISTS (SELECT FROM outbox WHERE id = given)`)
+	if err != nil {
+		return nil, fmt.Errorf("read the sequence of the outbox: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// sight reads the end of the log after the rows, so each of them lies before it.
+func (p *postgres) sight(ctx context.Context) (s sighting, err error) {
+	err = p.pool.QueryRow(ctx, `
+		WITH seen AS MATERIALIZED (SELECT array_agg(id) AS ids FROM outbox)
+		SELECT coalesce(ids, '{}'), (pg_current_wal_insert_lsn() - '0/0')::bigint FROM seen`).Scan(&s.ids, &s.place)
+	if err != nil {
+		return s, fmt.Errorf("read the end of the log: %w", err)
+	}
+	return s, nil
+}
+
+// confirmed asks the one replication slot of this server, once its reader has left it.
+func (p *postgres) confirmed(ctx context.Context, _ func(context.Context) (string, error)) (int64, error) {
+	for {
+		var active bool
+		var lsn int64
+		err := p.pool.QueryRow(ctx, `
+			SELECT active, (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots`).Scan(&active, &lsn)
+		if err != nil {
+			return 0, fmt.Errorf("read the replication slot: %w", err)
+		}
+		if !active {
+			return lsn, nil
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // forgetLibpq drops the settings by which clients would look for another server.

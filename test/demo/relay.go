@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -23,15 +24,47 @@ type relay struct {
 	err  error         // how it ended, once done is closed
 }
 
-// startRelay starts outboxd as anybody would: told where the database and the
-// brokers are and which table is the outbox. Its checkpoint is a file in work.
-func startRelay(binary, work, sourceURL string, brokers []string) (*relay, error) {
+// settings are what outboxd is told: where the database and the brokers are.
+// The table's name, outbox, and a checkpoint in Kafka are its defaults.
+type settings struct {
+	binary, work, source string
+	brokers              []string
+}
+
+func (s settings) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir = s.work
+	cmd.Env = []string{"OUTBOXD_SOURCE_URL=" + s.source, "OUTBOXD_KAFKA_BROKERS=" + strings.Join(s.brokers, ",")}
+	return cmd
+}
+
+// checkpoint asks outboxd for the position it has saved.
+func (s settings) checkpoint(ctx context.Context) (string, error) {
+	cmd := s.command("checkpoint", "show", "--json")
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("outboxd checkpoint show: %w\n%s", err, problem.String())
+	}
+	var shown struct{ Position string }
+	if err := json.Unmarshal(out, &shown); err != nil {
+		return "", fmt.Errorf("read what outboxd checkpoint show printed: %w", err)
+	}
+	return shown.Position, nil
+}
+
+// startRelay starts outboxd as anybody would.
+func startRelay(s settings) (*relay, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	r := &relay{
-		log:  filepath.Join(work, "outboxd.log"),
+		log:  filepath.Join(s.work, "outboxd.log"),
 		addr: fmt.Sprintf("127.0.0.1:%d", port),
 		done: make(chan struct{}),
 	}
@@ -40,14 +73,8 @@ func startRelay(binary, work, sourceURL string, brokers []string) (*relay, error
 		return nil, err
 	}
 	defer log.Close()
-	r.cmd = exec.Command(binary)
-	r.cmd.Dir = work
-	r.cmd.Env = []string{
-		"OUTBOXD_SOURCE_URL=" + sourceURL,
-		"OUTBOXD_KAFKA_BROKERS=" + strings.Join(brokers, ","),
-		"OUTBOXD_TABLES=outbox",
-		"OUTBOXD_HTTP_ADDR=" + r.addr, // the default port may be taken on this machine
-	}
+	r.cmd = s.command()
+	r.cmd.Env = append(r.cmd.Env, "OUTBOXD_HTTP_ADDR="+r.addr) // the default port may be taken on this machine
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo, which stops it in turn
 	if err := r.cmd.Start(); err != nil {
