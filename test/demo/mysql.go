@@ -31,7 +31,7 @@ func openMySQL(ctx context.Context, addr string) (*mysql, error) {
 		return nil, err
 	}
 	server := sql.OpenDB(admin)
-	defer server.Close()
+	defer func() { _ = server.Close() }()
 	_, err = server.ExecContext(ctx, `
 		CREATE DATABASE shop;
 		CREATE USER outboxd IDENTIFIED BY 'outboxd';
@@ -135,7 +135,7 @@ func (m *mysql) each(ctx context.Context, query string, take func(*sql.Rows) err
 	if err != nil {
 		return fmt.Errorf("%s: %w", query, err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		if err := take(rows); err != nil {
 			return fmt.Errorf("%s: %w", query, err)

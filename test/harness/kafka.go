@@ -35,7 +35,7 @@ func CreateTopic(t testing.TB, topic string, partitions int32, settings map[stri
 	for name, value := range settings {
 		values[name] = &value
 	}
-	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+	withAdmin(t.Context(), t, func(ctx context.Context, admin *kadm.Client) error {
 		_, err := admin.CreateTopic(ctx, partitions, -1, values, topic)
 		return err
 	})
@@ -48,7 +48,7 @@ func SetTopic(t testing.TB, topic, name, value string) {
 	if value == "" {
 		change = kadm.AlterConfig{Op: kadm.DeleteConfig, Name: name}
 	}
-	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+	withAdmin(t.Context(), t, func(ctx context.Context, admin *kadm.Client) error {
 		answer, err := admin.AlterTopicConfigs(ctx, []kadm.AlterConfig{change}, topic)
 		if err == nil {
 			_, err = answer.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
@@ -60,11 +60,11 @@ func SetTopic(t testing.TB, topic, name, value string) {
 // DeleteTopic deletes a topic and waits until the broker knows it no more.
 func DeleteTopic(t testing.TB, topic string) {
 	t.Helper()
-	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
+	withAdmin(t.Context(), t, func(ctx context.Context, admin *kadm.Client) error {
 		if _, err := admin.DeleteTopic(ctx, topic); err != nil {
 			return err
 		}
-		Eventually(t, topic+" is gone", func() bool { return !topicExists(t, ctx, admin, topic) })
+		Eventually(t, topic+" is gone", func() bool { return !topicExists(ctx, t, admin, topic) })
 		return nil
 	})
 }
@@ -72,14 +72,14 @@ func DeleteTopic(t testing.TB, topic string) {
 // TopicExists reports whether the broker knows the topic.
 func TopicExists(t testing.TB, topic string) (exists bool) {
 	t.Helper()
-	withAdmin(t, t.Context(), func(ctx context.Context, admin *kadm.Client) error {
-		exists = topicExists(t, ctx, admin, topic)
+	withAdmin(t.Context(), t, func(ctx context.Context, admin *kadm.Client) error {
+		exists = topicExists(ctx, t, admin, topic)
 		return nil
 	})
 	return exists
 }
 
-func topicExists(t testing.TB, ctx context.Context, admin *kadm.Client, topic string) bool {
+func topicExists(ctx context.Context, t testing.TB, admin *kadm.Client, topic string) bool {
 	t.Helper()
 	found, err := admin.ListTopics(ctx, topic)
 	if err != nil {
@@ -92,14 +92,14 @@ func topicExists(t testing.TB, ctx context.Context, admin *kadm.Client, topic st
 func DeleteTopicsLater(t testing.TB, topics ...string) {
 	t.Helper()
 	t.Cleanup(func() {
-		withAdmin(t, context.Background(), func(ctx context.Context, admin *kadm.Client) error {
+		withAdmin(context.Background(), t, func(ctx context.Context, admin *kadm.Client) error {
 			_, err := admin.DeleteTopics(ctx, topics...)
 			return err
 		})
 	})
 }
 
-func withAdmin(t testing.TB, ctx context.Context, do func(context.Context, *kadm.Client) error) {
+func withAdmin(ctx context.Context, t testing.TB, do func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...))
 	if err != nil {
