@@ -142,17 +142,19 @@ type server struct {
 	uuid       string            // MySQL only
 	gtids      bool              // GTIDs are on
 	metadata   string            // binlog_row_metadata
+	folds      bool              // names are kept in lower case
 	collations map[uint64]string // character set of each
 }
 
 // ask reads the server's settings and refuses one that can't serve.
 func (s *Source) ask(ctx context.Context, q *session) (server, error) {
-	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image")
+	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image, @@lower_case_table_names")
 	if err != nil {
 		return server{}, fmt.Errorf("ask the server's settings: %w", err)
 	}
 	text := func(i int) string { v, _ := r.GetString(0, i); return v }
 	v := server{version: text(0), mariadb: strings.Contains(text(0), "MariaDB")}
+	v.folds = text(4) != "0"
 	if text(1) != "1" {
 		return v, fault.Config(fault.CodeServerSetting, "start the server with --log-bin (managed services: turn automated backups on)", nil, "the binary log is off (log_bin)")
 	}
@@ -172,6 +174,14 @@ func (s *Source) ask(ctx context.Context, q *session) (server, error) {
 	}
 	v.collations, err = v.askCollations(ctx, q)
 	return v, err
+}
+
+// logged is a table's name as the log has it.
+func (v *server) logged(t TableName) TableName {
+	if v.folds {
+		return TableName{strings.ToLower(t.Schema), strings.ToLower(t.Name)}
+	}
+	return t
 }
 
 func (v *server) askMySQL(ctx context.Context, q *session) error {

@@ -38,18 +38,22 @@ func appendJSON(dst, doc []byte) ([]byte, error) {
 	if len(doc) == 0 { // an empty value is what the server stores for a NULL forced into NOT NULL
 		return append(dst, "null"...), nil
 	}
-	return appendJSONValue(dst, doc[0], doc[1:], 0)
+	return jsonPrinter{len(dst) + 8*len(doc) + 64}.value(dst, doc[0], doc[1:], 0)
 }
 
-func appendJSONValue(dst []byte, kind byte, b []byte, depth int) ([]byte, error) {
+// jsonPrinter prints one document. Offsets of a damaged one may lead to the same bytes over and over, so
+// the length of the text is limited by the document's: no byte of it becomes more than six.
+type jsonPrinter struct{ limit int }
+
+func (p jsonPrinter) value(dst []byte, kind byte, b []byte, depth int) ([]byte, error) {
 	if depth > jsonMaxDepth {
 		return dst, errJSON
 	}
 	switch kind {
 	case jsonSmallObject, jsonSmallArray:
-		return appendJSONContainer(dst, kind == jsonSmallObject, b, 2, depth)
+		return p.container(dst, kind == jsonSmallObject, b, 2, depth)
 	case jsonLargeObject, jsonLargeArray:
-		return appendJSONContainer(dst, kind == jsonLargeObject, b, 4, depth)
+		return p.container(dst, kind == jsonLargeObject, b, 4, depth)
 	case jsonString:
 		text, err := jsonBytes(b)
 		if err != nil {
@@ -106,9 +110,9 @@ func appendJSONDouble(dst []byte, f float64) []byte {
 	return append(dst, ".0"...)
 }
 
-// appendJSONContainer prints an object or array. Offsets count from b's start
+// container prints an object or array. Offsets count from b's start
 // and are wide bytes long (2 or 4).
-func appendJSONContainer(dst []byte, object bool, b []byte, wide, depth int) ([]byte, error) {
+func (p jsonPrinter) container(dst []byte, object bool, b []byte, wide, depth int) ([]byte, error) {
 	if len(b) < 2*wide {
 		return dst, errJSON
 	}
@@ -130,13 +134,16 @@ func appendJSONContainer(dst []byte, object bool, b []byte, wide, depth int) ([]
 		if i > 0 {
 			dst = append(dst, ',', ' ')
 		}
+		if len(dst) > p.limit {
+			return dst, errJSON
+		}
 		var err error
 		if object {
 			if dst, err = appendJSONKey(dst, b, b[keys+i*(wide+2):], wide); err != nil {
 				return dst, err
 			}
 		}
-		if dst, err = appendJSONEntry(dst, b, b[values+i*(1+wide):], wide, depth); err != nil {
+		if dst, err = p.entry(dst, b, b[values+i*(1+wide):], wide, depth); err != nil {
 			return dst, err
 		}
 	}
@@ -151,8 +158,8 @@ func appendJSONKey(dst, b, entry []byte, wide int) ([]byte, error) {
 	return append(appendJSONString(dst, b[at:at+length]), ':', ' '), nil
 }
 
-// appendJSONEntry prints a value from its entry, where small scalars stand themselves.
-func appendJSONEntry(dst, b, entry []byte, wide, depth int) ([]byte, error) {
+// entry prints a value from its entry, where small scalars stand themselves.
+func (p jsonPrinter) entry(dst, b, entry []byte, wide, depth int) ([]byte, error) {
 	kind := entry[0]
 	if kind < 16 && jsonSizes[kind] > 0 && jsonSizes[kind] <= wide && kind != jsonDouble {
 		return appendJSONScalar(dst, kind, entry[1:1+wide])
@@ -161,7 +168,7 @@ func appendJSONEntry(dst, b, entry []byte, wide, depth int) ([]byte, error) {
 	if at <= 0 || at >= len(b) {
 		return dst, errJSON
 	}
-	return appendJSONValue(dst, kind, b[at:], depth+1)
+	return p.value(dst, kind, b[at:], depth+1)
 }
 
 func jsonUint(b []byte, wide int) int {

@@ -163,8 +163,28 @@ func (m *tableMap) columns() ([]column, error) {
 		case typeString, typeEnum, typeSet:
 			col.kind, col.meta = stringType(byte(c.fixed(1)), int(c.fixed(1)))
 		}
+		if !c.short && !col.known() {
+			return nil, fmt.Errorf("column %d is of type %d with %d as its length or precision, which is not known", i+1, col.kind, col.meta)
+		}
 	}
 	return columns, c.err()
+}
+
+// known reports whether the metadata is one that its type can have.
+func (c *column) known() bool {
+	switch c.kind {
+	case typeTimestamp2, typeDatetime2, typeTime2:
+		return c.meta <= 6
+	case typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeBlobCompressed, typeJSON, typeGeometry, typeVector:
+		return 1 <= c.meta && c.meta <= 4
+	case typeBit, typeSet:
+		return 1 <= c.meta && c.meta <= 8
+	case typeEnum:
+		return 1 <= c.meta && c.meta <= 2
+	case typeNewDecimal:
+		return 1 <= c.meta && c.meta <= 65 && c.scale <= c.meta
+	}
+	return true
 }
 
 // stringType takes the real type and length of CHAR, BINARY, ENUM and SET

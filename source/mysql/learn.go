@@ -1,0 +1,117 @@
+package mysql
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// tableMap describes the table that the next rows are of. Another table costs a comparison.
+func (d *decoder) tableMap(e event) error {
+	id, schema, name, rest, err := tableName(e.body)
+	if err != nil {
+		return err
+	}
+	key := TableName{}
+	for t := range d.wanted {
+		if t.Name == string(name) && t.Schema == string(schema) {
+			key = t
+		}
+	}
+	if key.Name == "" {
+		delete(d.tables, id)
+		return nil
+	}
+	if known := d.known[key]; known != nil && bytes.Equal(known.raw, rest.b) {
+		d.tables[id] = known
+		return nil
+	}
+	t, err := d.learn(key, e)
+	if err != nil {
+		return err
+	}
+	t.raw = bytes.Clone(rest.b)
+	d.known[key], d.tables[id] = t, t
+	return nil
+}
+
+func (d *decoder) learn(key TableName, e event) (*table, error) {
+	m, err := parseTableMap(e.body)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", key, err)
+	}
+	m.mariadb = d.server.mariadb
+	t := &table{}
+	if m.names != nil {
+		t.Table, t.columns, err = m.shape(d.collation)
+		if err == nil && d.server.mariadb {
+			err = d.uncover(key, t)
+		}
+		return t, err
+	}
+	described, err := d.describe(key, time.Unix(int64(e.seconds), 0))
+	if err != nil {
+		return nil, err
+	}
+	t.Table, t.columns, err = m.shapeFrom(described, d.charset)
+	var changed mismatch
+	if errors.As(err, &changed) {
+		return nil, schemaUnknown(key, "it was changed since: "+changed.Error())
+	}
+	return t, err
+}
+
+// uncover asks for the types that the log does not name.
+func (d *decoder) uncover(key TableName, t *table) error {
+	if !slices.ContainsFunc(t.columns, func(c column) bool { return c.hidden() }) {
+		return nil
+	}
+	described, err := d.describe(key, time.Time{})
+	if err != nil {
+		return err
+	}
+	for i := range t.columns {
+		if !t.columns[i].hidden() {
+			continue
+		}
+		name := t.Columns[i].Name
+		at := slices.IndexFunc(described, func(c describedColumn) bool { return c.name == name })
+		if at < 0 {
+			return schemaUnknown(key, fmt.Sprintf("column %q, which may be a BINARY, UUID or INET, is no longer there", name))
+		}
+		t.columns[i].uncover(described[at].dataType)
+		t.Columns[i] = t.columns[i].named(name)
+	}
+	return nil
+}
+
+// charset gives a character set by its name.
+func (d *decoder) charset(name string) (*charset, error) {
+	if c := d.charsets[name]; c != nil {
+		return c, nil
+	}
+	c, ok := charsetNamed(name)
+	if !ok {
+		if tabled[name] == nil {
+			return nil, fmt.Errorf("character set %q is not known", name)
+		}
+		table, err := d.table(name)
+		if err != nil {
+			return nil, err
+		}
+		c = table.charset(name)
+	}
+	d.charsets[name] = c
+	return c, nil
+}
+
+// collation gives the character set of a collation, as the log tells them.
+func (d *decoder) collation(id uint64) (*charset, error) {
+	name, ok := d.server.collations[id]
+	if !ok {
+		return nil, fmt.Errorf("collation %d is not known", id)
+	}
+	return d.charset(name)
+}

@@ -1,0 +1,91 @@
+package mysql
+
+import (
+	"testing"
+
+	"github.com/outboxd/outboxd/internal/fault"
+)
+
+func TestInserts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"INSERT INTO outbox VALUES (1)":                                                    "shop.outbox",
+		"insert\n\tinto\r\n outbox (id) select 1":                                          "shop.outbox",
+		"INSERT outbox SET id = 1":                                                         "shop.outbox",
+		"REPLACE INTO `outbox` VALUES (1)":                                                 "shop.outbox",
+		"INSERT LOW_PRIORITY IGNORE INTO other.`out``box` VALUES (1)":                      "other.out`box",
+		"INSERT INTO `a.b` . `c` VALUES (1)":                                               "a.b.c",
+		"/* hello */ INSERT /* INTO x */ INTO outbox VALUES (1)":                           "shop.outbox",
+		"-- hello\nINSERT INTO outbox VALUES (1)":                                          "shop.outbox",
+		"# hello\n INSERT INTO outbox VALUES (1)":                                          "shop.outbox",
+		"/*!50001 INSERT */ INTO outbox VALUES (1)":                                        "shop.outbox",
+		"/*M!100301 INSERT INTO outbox VALUES (1) */":                                      "shop.outbox",
+		"INSERT INTO outbox(id) VALUES (1)":                                                "shop.outbox",
+		"SET STATEMENT max_statement_time=1 FOR INSERT INTO outbox VALUES":                 "shop.outbox",
+		"ANALYZE FORMAT=JSON INSERT INTO outbox VALUES (1)":                                "shop.outbox",
+		"LOAD DATA LOCAL INFILE 'into table x' REPLACE INTO TABLE `outbox` FIELDS":         "shop.outbox",
+		"LOAD XML INFILE 'x' INTO TABLE other.outbox":                                      "other.outbox",
+		"CREATE TABLE outbox AS SELECT 1 AS id":                                            "shop.outbox",
+		"CREATE OR REPLACE TEMPORARY TABLE IF NOT EXISTS o.outbox (id INT) SELECT 1":       "o.outbox",
+		"INSERT INTO 注文 VALUES (1)":                                                        "shop.注文",
+		"CREATE TABLE outbox (id INT COMMENT 'SELECT', `SELECT` INT)":                      "",
+		"CREATE TRIGGER t AFTER INSERT ON orders FOR EACH ROW INSERT INTO outbox SELECT 1": "",
+		"CREATE PROCEDURE p() INSERT INTO outbox VALUES (1)":                               "",
+		"UPDATE outbox SET payload = REPLACE(payload, 'a', 'b')":                           "",
+		"DELETE FROM outbox":                                                               "",
+		"GRANT INSERT ON outbox TO x":                                                      "",
+		"":                                                                                 "",
+		"INSERT":                                                                           "shop.",
+		"LOAD INDEX INTO CACHE outbox":                                                     "",
+	} {
+		into, ok := inserts(text, "shop")
+		if got := into.Schema + "." + into.Name; ok != (want != "") || ok && got != want {
+			t.Errorf("%s: %q (%t), want %q", text, got, ok, want)
+		}
+	}
+}
+
+// An insert on an outbox that was logged as text is refused; every other statement passes (A26).
+func TestDecodeStatements(t *testing.T) {
+	t.Parallel()
+	load := func(l *binlog, text string) wire {
+		body := queryBody("shop", text)
+		return l.event(eventExecuteLoadQuery, append(append(body[:13:13], make(wire, 13)...), body[13:]...))
+	}
+	for name, c := range map[string]struct {
+		event   func(l *binlog) wire
+		refused bool
+	}{
+		"insert":         {func(l *binlog) wire { return l.query("INSERT INTO outbox VALUES (1)") }, true},
+		"insert, folded": {func(l *binlog) wire { return l.query("insert into SHOP.OutBox values (1)") }, true},
+		"load data":      {func(l *binlog) wire { return load(l, "LOAD DATA INFILE 'x' INTO TABLE `outbox`") }, true},
+		"compressed": {func(l *binlog) wire {
+			return l.event(eventQueryCompressed, compressedQuery("INSERT INTO outbox VALUES (1)"))
+		}, true},
+		"of another schema":  {func(l *binlog) wire { return l.query("INSERT INTO archive.outbox VALUES (1)") }, false},
+		"of another table":   {func(l *binlog) wire { return l.query("INSERT INTO outbox_archive SELECT * FROM outbox") }, false},
+		"load another table": {func(l *binlog) wire { return load(l, "LOAD DATA INFILE 'outbox' INTO TABLE orders") }, false},
+		"update":             {func(l *binlog) wire { return l.query("UPDATE outbox SET status = 'INSERT INTO outbox'") }, false},
+		"delete":             {func(l *binlog) wire { return l.query("DELETE FROM outbox") }, false},
+		"truncate":           {func(l *binlog) wire { return l.query("TRUNCATE outbox") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, d := &binlog{pos: 4}, testDecoder(inFile)
+			mustFeed(t, d, l.anonymous(), l.query("BEGIN"))
+			err := feed(d, c.event(l), l.query("COMMIT"))
+			if f := fault.As(err); c.refused && (f == nil || f.Code != fault.CodeStatementLogged || f.Exit != fault.ExitRefused) || !c.refused && err != nil {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func FuzzStatement(f *testing.F) {
+	f.Add("INSERT /* */ INTO `a`.'b")
+	f.Add("SET STATEMENT x=1 FOR LOAD DATA INTO TABLE")
+	f.Add("/*!50000 CREATE OR REPLACE TABLE x SELECT */ --")
+	f.Fuzz(func(t *testing.T, text string) {
+		inserts(text, "shop") // must end, and not panic
+	})
+}

@@ -1,0 +1,277 @@
+package mysql
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+)
+
+// errNested and errNoBegin are logs that no server writes.
+var (
+	errNested  = errors.New("a transaction begins inside another")
+	errNoBegin = errors.New("the end of a transaction that did not begin")
+)
+
+// begin opens a transaction. Its GTID counts when it ends (I3).
+func (d *decoder) begin(e event) error {
+	if d.tx != nil {
+		return errNested
+	}
+	if (e.kind == eventMariaGTID) != d.at.mariadb {
+		return fmt.Errorf("event type %d is of another kind of server", e.kind)
+	}
+	d.open(e)
+	switch e.kind {
+	case eventMariaGTID:
+		return d.beginMariaDB(e)
+	case eventTaggedGTID:
+		g, err := parseTaggedGTID(e.body)
+		if err != nil {
+			return err
+		}
+		d.beginMySQL(g)
+	case eventGTID:
+		g, err := parseGTID(e.body)
+		if err != nil {
+			return err
+		}
+		d.beginMySQL(g)
+	case eventAnonymousGTID:
+		g, err := parseGTID(e.body)
+		if err != nil {
+			return err
+		}
+		d.commitTime(g.committed)
+		if d.at.byGTID {
+			return fault.Config(fault.CodeServerSetting, "turn gtid_mode back ON; where it is to stay off, "+anew, nil,
+				"a transaction without a GTID at %s:%d: gtid_mode is not ON any more, and the checkpoint is in GTIDs", d.file, d.pos)
+		}
+	}
+	return nil
+}
+
+// open begins a transaction that is known by its place alone.
+func (d *decoder) open(e event) {
+	d.tx = &source.Tx{CommitAt: time.Unix(int64(e.seconds), 0).UTC(), ID: d.file + ":" + strconv.FormatUint(d.pos, 10)}
+	d.inside, d.index, d.gtid = false, 0, nil
+}
+
+func (d *decoder) beginMySQL(g gtid) {
+	d.tx.ID = g.String()
+	d.commitTime(g.committed)
+	if d.at.byGTID {
+		d.gtid = func() { d.mysql.AddGTIDWithTag(g.uuid, g.tag, g.number) }
+	}
+}
+
+func (d *decoder) commitTime(us uint64) {
+	if us > 0 {
+		d.tx.CommitAt = time.UnixMicro(int64(us)).UTC()
+	}
+}
+
+func (d *decoder) beginMariaDB(e event) error {
+	g, standalone, err := parseMariaGTID(e)
+	if err != nil {
+		return err
+	}
+	d.tx.ID = g.String()
+	d.inside = !standalone
+	// One place per domain; the library's AddSet would warn of a sequence that goes back
+	// after a failover, which the server has judged already.
+	d.gtid = func() { d.maria.Sets[g.DomainID] = &g }
+	return nil
+}
+
+// query reads a statement event: transaction control, DDL, or DML that was logged as text
+// (Query_event and Execute_load_query_event in libs/mysql/binlog/event/statement_events.h).
+func (d *decoder) query(e event) error {
+	c := cutter{b: e.body}
+	c.skip(4 + 4)
+	schema := int(c.fixed(1))
+	c.skip(2)
+	status := int(c.fixed(2))
+	if e.kind == eventExecuteLoadQuery {
+		c.skip(4 + 4 + 4 + 1)
+	}
+	c.skip(status)
+	name := c.bytes(schema)
+	c.skip(1)
+	if c.short {
+		return errShort
+	}
+	text := c.b
+	if e.kind == eventQueryCompressed {
+		var err error
+		if text, err = decompress(text); err != nil {
+			return fmt.Errorf("a statement: %w", err)
+		}
+	}
+	switch string(text) { // most of what comes, without a copy
+	case "BEGIN":
+		if d.tx == nil {
+			d.open(e)
+		}
+		d.inside = true
+		return nil
+	case "COMMIT":
+		return d.end(true)
+	}
+	return d.statement(e, string(text), string(name))
+}
+
+func (d *decoder) statement(e event, text, schema string) error {
+	l := lexer{text}
+	switch t := l.begins(); {
+	case t.word("ROLLBACK"):
+		if name, ok := l.savepoint(); ok {
+			return d.rollbackTo(name)
+		}
+		return d.end(false)
+	case t.word("SAVEPOINT"):
+		d.saves = append(d.saves, savepoint{l.next().text, len(d.rows), d.index})
+		return nil
+	case t.word("XA"):
+		return d.xa(l.next())
+	case t.one("INSERT", "REPLACE", "LOAD", "CREATE"):
+		if err := d.insertsAsText(text, schema); err != nil {
+			return err
+		}
+	}
+	d.forget(text)
+	if !d.inside {
+		return d.end(true) // a statement that is a transaction of its own: DDL
+	}
+	if d.tx == nil {
+		return errNoBegin
+	}
+	d.warnOfText(text)
+	return nil
+}
+
+// insertsAsText refuses rows of ours that were logged as text (binlog_format set
+// by one session): they are not in the log (I5).
+func (d *decoder) insertsAsText(text, schema string) error {
+	into, ok := inserts(text, schema)
+	if !ok {
+		return nil
+	}
+	for t := range d.wanted {
+		if strings.EqualFold(t.Name, into.Name) && strings.EqualFold(t.Schema, into.Schema) {
+			return &fault.Error{
+				Code: fault.CodeStatementLogged, Exit: fault.ExitRefused,
+				Found: fmt.Sprintf("an insert into %s was logged as text at %s:%d: its rows are not in the log", t, d.file, d.pos),
+				Fix:   "find the session that sets binlog_format=STATEMENT and stop it; publish its rows by hand, then `outboxd checkpoint delete` and OUTBOXD_START=now",
+			}
+		}
+	}
+	return nil
+}
+
+// warnOfText tells of a change that was logged as text: what a trigger of it puts into an outbox is not in the log.
+func (d *decoder) warnOfText(text string) {
+	l := lexer{text}
+	if !l.begins().one("INSERT", "REPLACE", "LOAD", "UPDATE", "DELETE", "WITH") {
+		return
+	}
+	if now := time.Now(); now.Sub(d.textWarnedAt) >= time.Minute {
+		d.textWarnedAt = now
+		d.log.Warn("a change was logged as text (binlog_format=STATEMENT); outbox rows that its triggers write are lost", zap.String("file", d.file), zap.Uint64("position", d.pos))
+	}
+}
+
+// forget drops what was learned of a table that a statement may change. Where the log does not name
+// the columns it looks the same after they were renamed.
+func (d *decoder) forget(text string) {
+	for t := range d.known {
+		if strings.Contains(strings.ToLower(text), strings.ToLower(t.Name)) {
+			delete(d.known, t)
+		}
+	}
+}
+
+// savepoint reads what stands behind ROLLBACK: [WORK] TO [SAVEPOINT] name.
+func (l *lexer) savepoint() (name string, ok bool) {
+	t := l.next()
+	if t.word("WORK") {
+		t = l.next()
+	}
+	if !t.word("TO") {
+		return "", false
+	}
+	if t = l.next(); t.word("SAVEPOINT") {
+		t = l.next()
+	}
+	return t.text, true
+}
+
+func (d *decoder) rollbackTo(name string) error {
+	for i := len(d.saves) - 1; i >= 0; i-- {
+		if strings.EqualFold(d.saves[i].name, name) {
+			d.rows, d.index = d.rows[:d.saves[i].rows], d.saves[i].next
+			d.saves = d.saves[:i+1]
+			return nil
+		}
+	}
+	if len(d.rows) > d.settled {
+		return fmt.Errorf("a rollback to the savepoint %q, which the log does not hold", name)
+	}
+	return nil
+}
+
+func (d *decoder) xa(t token) error {
+	switch {
+	case t.one("START", "BEGIN"):
+		d.inside = true
+		return nil
+	case t.word("END"):
+		return nil
+	}
+	return d.end(true) // XA COMMIT or ROLLBACK of something prepared earlier
+}
+
+// prepared ends the group of a transaction that is decided later. Rows of ours
+// in it can't be told from ones that will be rolled back. In one phase it is a commit
+// (XA_prepare_event in libs/mysql/binlog/event/control_events.h).
+func (d *decoder) prepared(e event) error {
+	c := cutter{b: e.body}
+	onePhase := c.fixed(1) != 0
+	if c.short {
+		return errShort
+	}
+	if len(d.rows) > d.settled && !onePhase {
+		return &fault.Error{
+			Code: fault.CodeEventRefused, Exit: fault.ExitRefused,
+			Found: fmt.Sprintf("an outbox row was written in an XA transaction at %s:%d; these are not supported yet", d.file, d.pos),
+			Fix:   "write outbox rows in plain transactions",
+		}
+	}
+	return d.end(true)
+}
+
+// end closes the transaction: only here does the place move (I3).
+func (d *decoder) end(commit bool) error {
+	if d.tx == nil {
+		return errNoBegin
+	}
+	if !commit {
+		d.rows = d.rows[:d.settled]
+	}
+	d.settled = len(d.rows)
+	if d.gtid != nil {
+		d.gtid()
+	}
+	d.at.file, d.at.pos, d.at.at = d.file, d.pos, time.Time{}
+	if d.at.mariadb {
+		d.at.at = d.tx.CommitAt
+	}
+	d.tx, d.inside, d.gtid, d.saves, d.moved = nil, false, nil, d.saves[:0], true
+	return nil
+}
