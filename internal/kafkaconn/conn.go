@@ -34,11 +34,18 @@ func (c Config) Base(life context.Context) *sarama.Config {
 	s.ClientID = ClientID
 	s.Version = sarama.MaxVersion // each request is negotiated down to what the broker has
 	s.Net.Proxy.Enable = true
-	s.Net.Proxy.Dialer = dialer(life)
+	s.Net.Proxy.Dialer = dialer(life, nil)
 	s.Metadata.Full = false // asks for the topics in use, needs no right on others
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.BackoffFunc = Backoff(life, 100*time.Millisecond)
 	return s
+}
+
+// Hush changes the settings that Base gave for life: once quiet is closed no
+// connection of theirs sends any more. Answers to what was sent still arrive. A write then
+// blocks until life ends; a failed one would make sarama hang up on the answers.
+func Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
+	s.Net.Proxy.Dialer = dialer(life, quiet)
 }
 
 // Validate names the setting that is wrong, as a *fault.Error.
@@ -87,7 +94,7 @@ type dialFunc func(network, address string) (net.Conn, error)
 
 func (f dialFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
 
-func dialer(life context.Context) dialFunc {
+func dialer(life context.Context, quiet <-chan struct{}) dialFunc {
 	d := net.Dialer{Timeout: dialTimeout}
 	return func(network, address string) (net.Conn, error) {
 		c, err := d.DialContext(life, network, address)
@@ -95,14 +102,25 @@ func dialer(life context.Context) dialFunc {
 			return nil, err
 		}
 		stop := context.AfterFunc(life, func() { _ = c.Close() })
-		return &conn{Conn: c, stop: stop}, nil
+		return &conn{Conn: c, stop: stop, quiet: quiet, over: life.Done()}, nil
 	}
 }
 
-// conn is let go by the life it hangs on when it is closed before.
 type conn struct {
 	net.Conn
-	stop func() bool
+	stop  func() bool // lets go of life when closed before its end
+	quiet <-chan struct{}
+	over  <-chan struct{}
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	select {
+	case <-c.quiet:
+		<-c.over
+		return 0, net.ErrClosed
+	default:
+		return c.Conn.Write(b)
+	}
 }
 
 func (c *conn) Close() error {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outboxd/outboxd/internal/fault"
@@ -54,6 +55,64 @@ func TestConnectionsEndWithLife(t *testing.T) {
 	if got := s.Metadata.Retry.BackoffFunc(1, 5000); got != 0 {
 		t.Fatalf("pause %v after the end", got)
 	}
+}
+
+func TestHushedConnectionsOnlyListen(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	life, cut := context.WithCancel(t.Context())
+	defer cut()
+	quiet := make(chan struct{})
+	s := Config{}.Base(life)
+	Hush(life, s, quiet)
+	c, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	say := func(to, from net.Conn, text string) {
+		t.Helper()
+		if _, err := to.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(from, got); err != nil || string(got) != text {
+			t.Fatalf("read %q, %v", got, err)
+		}
+	}
+	say(c, peer, "question")
+	close(quiet)
+	say(peer, c, "answer")
+}
+
+// A write that failed would make sarama hang up before the answers are in.
+func TestHushedWriteBlocksUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		quiet, over := make(chan struct{}), make(chan struct{})
+		close(quiet)
+		c := &conn{quiet: quiet, over: over} // with nothing to write to
+		var err error
+		returned := false
+		go func() {
+			_, err = c.Write([]byte("question"))
+			returned = true
+		}()
+		synctest.Wait()
+		if returned {
+			t.Fatalf("the write returned %v", err)
+		}
+		close(over)
+		synctest.Wait()
+		if !returned || err == nil {
+			t.Fatalf("the write returned %v, %v", returned, err)
+		}
+	})
 }
 
 func TestBaseIsModest(t *testing.T) {
