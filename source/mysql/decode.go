@@ -40,6 +40,7 @@ type decoder struct {
 
 	file   string // where the log is read …
 	pos    uint64 // … and how far, beyond 4 GiB too
+	proved bool   // an event was found where the place says that one begins
 	at     place  // behind the last transaction that ended
 	mysql  *mysql.MysqlGTIDSet
 	maria  *mysql.MariadbGTIDSet
@@ -74,6 +75,7 @@ type savepoint struct {
 func newDecoder(s *Source, at place, log *zap.Logger) (*decoder, error) {
 	d := &decoder{
 		log: log, wanted: map[TableName]bool{}, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos,
+		proved: at.mariadb || at.byGTID || at.pos <= 4, // the others are judged before
 		tables: map[uint64]*table{}, known: map[TableName]*table{}, charsets: map[string]*charset{},
 	}
 	for _, t := range s.cfg.Tables {
@@ -99,8 +101,36 @@ func (d *decoder) packet(b []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := d.prove(e); err != nil {
+		return err
+	}
 	d.advance(e)
 	return d.event(e)
+}
+
+// prove compares the first event's place with ours. Nothing but its checksum, which may be off, would
+// tell otherwise that the place is inside an event.
+func (d *decoder) prove(e event) error {
+	switch {
+	case d.proved, e.kind == eventFormatDescription, e.kind == eventHeartbeat, e.kind == eventHeartbeatV2:
+		return nil
+	case e.kind == eventRotate && e.flags&flagArtificial != 0:
+		d.proved = len(e.body) > 8 && string(e.body[8:]) != d.file // the place is a file's end
+		return nil
+	case e.end-e.size != uint32(d.pos):
+		return fmt.Errorf("an event was read that begins at %d", e.end-e.size)
+	}
+	d.proved = true
+	return nil
+}
+
+// unproved makes a failure to read the first event one of the place.
+func (d *decoder) unproved(err error) error {
+	if d.proved {
+		return err
+	}
+	return fault.Position(fault.CodeDiverged, anew, err,
+		"the log can't be read at the checkpoint's place %s:%d: it is inside an event, the log is damaged, or the server was reset", d.file, d.pos)
 }
 
 // advance follows the log. A place is told modulo 2^32, and not by each event. What describes the file or the

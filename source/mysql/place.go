@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -36,6 +37,13 @@ func (s *Source) examineTable(ctx context.Context, q *session, t TableName) erro
 		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, account(s.endpoint.user)), err, "the account may not read %s", t)
 	case err != nil:
 		return fmt.Errorf("look at table %s: %w", t, err)
+	}
+	kind, err := q.value(ctx, "SELECT TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ?", t.Schema, t.Name)
+	if err != nil {
+		return fmt.Errorf("look at table %s: %w", t, err)
+	}
+	if strings.HasSuffix(kind, "VIEW") {
+		return fault.Config(fault.CodeTableUnusable, "name the table behind the view in OUTBOXD_TABLES", nil, "%s is a view: the log knows the table behind it alone", t)
 	}
 	if s.cfg.Validate == nil {
 		return nil
@@ -102,10 +110,31 @@ func (s *Source) mayReplicate(ctx context.Context) error {
 	if err := q.register(s.cfg.ServerID, s.endpoint.user); err != nil {
 		return s.missingGrant(err, "REPLICATION SLAVE")
 	}
-	if _, err := s.status(ctx, q); err != nil {
+	end, err := s.status(ctx, q)
+	if err != nil {
 		return s.missingGrant(err, s.clientGrant())
 	}
+	return s.mustBeLogged(end)
+}
+
+// mustBeLogged refuses tables that the server's filters keep out of the log.
+func (s *Source) mustBeLogged(end logEnd) error {
+	for _, t := range s.cfg.Tables {
+		if end.only != "" && !listed(end.only, t.Schema) || listed(end.never, t.Schema) {
+			return fault.Config(fault.CodeServerSetting, "take the database into binlog_do_db, or out of binlog_ignore_db, in the server's configuration", nil,
+				"the server does not log the database of %s (binlog_do_db %q, binlog_ignore_db %q)", t, end.only, end.never)
+		}
+	}
 	return nil
+}
+
+func listed(databases, name string) bool {
+	for d := range strings.SplitSeq(databases, ",") {
+		if d != "" && strings.EqualFold(strings.TrimSpace(d), name) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Source) clientGrant() string {
@@ -124,9 +153,10 @@ func (s *Source) missingGrant(err error, right string) error {
 
 // logEnd is the end of the server's log.
 type logEnd struct {
-	file  string
-	pos   uint64
-	gtids string
+	file        string
+	pos         uint64
+	gtids       string
+	only, never string // databases that are logged, and that are not (binlog_do_db, binlog_ignore_db)
 }
 
 func (s *Source) status(ctx context.Context, q *session) (logEnd, error) {
@@ -156,7 +186,9 @@ func (s *Source) status(ctx context.Context, q *session) (logEnd, error) {
 	if err != nil {
 		return logEnd{}, fmt.Errorf("ask for the server's GTIDs: %w", err)
 	}
-	return logEnd{file: file, pos: pos, gtids: strings.ReplaceAll(gtids, "\n", "")}, nil
+	only, _ := r.GetString(0, 2)
+	never, _ := r.GetString(0, 3)
+	return logEnd{file, pos, strings.ReplaceAll(gtids, "\n", ""), only, never}, nil
 }
 
 // Begin implements source.Source. MySQL keeps nothing for us, so a place that
@@ -309,6 +341,9 @@ func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "") }
 // judgeFile looks for the file and compares its size. That a place is a border
 // of events is told by the checksum of the first event.
 func (s *Source) judgeFile(ctx context.Context, q *session, at place) error {
+	if !at.byGTID && at.pos > math.MaxUint32 {
+		return fault.Position(fault.CodePositionLost, anew, nil, "the checkpoint is at %s:%d, and a server can't be asked for a place beyond 4 GiB", at.file, at.pos)
+	}
 	r, err := q.query(ctx, "SHOW BINARY LOGS")
 	if err != nil {
 		return s.missingGrant(fmt.Errorf("list the binary logs: %w", err), s.clientGrant())

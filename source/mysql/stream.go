@@ -314,7 +314,7 @@ func (s *stream) packet(b []byte) error {
 			s.caughtUp = kind == eventHeartbeat || kind == eventHeartbeatV2 || (s.caughtUp && kind == eventRotate)
 		}
 		if err := s.dec.packet(b[1:]); err != nil {
-			return fmt.Errorf("read the log behind %s:%d: %w", s.dec.at.file, s.dec.at.pos, err)
+			return s.dec.unproved(fmt.Errorf("read the log behind %s:%d: %w", s.dec.at.file, s.dec.at.pos, err))
 		}
 		return nil
 	case b[0] == 0xff && len(b) >= 3:
@@ -331,8 +331,11 @@ func (s *stream) serverError(b []byte) error {
 	if len(text) >= 6 && text[0] == '#' {
 		text = text[6:]
 	}
-	err := mysql.NewError(code, string(text))
-	return fmt.Errorf("read the log: the server ended the dump: %w", err)
+	err := fmt.Errorf("read the log: the server ended the dump: %w", mysql.NewError(code, string(text)))
+	if code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG {
+		return s.dec.unproved(err)
+	}
+	return err
 }
 
 func (s *stream) flush() error {
