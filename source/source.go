@@ -97,6 +97,9 @@ type Batch struct {
 	// Position is the resume point after Rows; zero inside a transaction that
 	// is handed over in pieces (I3).
 	Position Position
+	// At gives the resume point behind the first n rows, or "" when that is no
+	// commit boundary. It is asked only when a row can't be published, and may be nil.
+	At func(n int) Position
 	// CaughtUp is true when this batch reaches the end of the log as the
 	// server last told it.
 	CaughtUp bool

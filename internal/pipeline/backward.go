@@ -12,10 +12,13 @@ import (
 	"github.com/outboxd/outboxd/sink"
 )
 
-// backward is goroutine B of a session: it waits for acknowledgements, saves
-// and confirms the settled prefix, and decides when the session is over.
+// backward is goroutine B of a session: it waits for acknowledgements, has the
+// settled prefix saved, confirms it, and decides when the session is over. It
+// never blocks on a save or on goroutine A, so that a lost lease, a stop and a cut
+// are acted on at once.
 type backward struct {
 	*run
+	saver          saver
 	forward        <-chan error // the result of goroutine A
 	stopReading    context.CancelCauseFunc
 	stopPublishing context.CancelCauseFunc
@@ -23,10 +26,7 @@ type backward struct {
 	end      error            // why the session ends, once it does
 	readOver bool             // goroutine A has returned
 	cut      <-chan time.Time // when what is in flight is given up
-
-	tried   time.Time // last attempt to save
-	failing bool      // that attempt failed
-	halted  bool      // the sink sends nothing any more
+	halted   bool             // the sink sends nothing any more
 }
 
 // loop returns why the session ended: nil after a stop that left nothing behind.
@@ -37,19 +37,21 @@ func (b *backward) loop(ctx, reading context.Context) error {
 	for {
 		p := b.tracker.progress()
 		b.judge(p)
-		stopped := reading.Err() != nil
-		b.save(ctx, p, b.readOver && p.open == 0)
-		p = b.tracker.progress()
-		if b.readOver && (b.sinkFailed(p) || (p.open == 0 && (!p.moved || !stopped))) {
+		if b.saver.start(ctx, p, b.readOver && p.open == 0) {
+			b.loseLease()
+		}
+		if b.over(p, reading.Err() != nil) {
 			return b.finish(ctx, reading)
 		}
-		b.arm(tick, p)
+		b.saver.arm(tick, p)
 		select {
 		case err := <-b.forward:
 			b.readOver = true
 			if !errors.Is(err, errOver) && !errors.Is(err, errStop) {
 				b.fail(err)
 			}
+		case r := <-b.saver.result:
+			b.saver.took(r)
 		case <-b.tracker.changed:
 		case <-tick.C:
 		case <-stopping:
@@ -65,6 +67,15 @@ func (b *backward) loop(ctx, reading context.Context) error {
 			return b.finish(ctx, reading)
 		}
 	}
+}
+
+// over reports whether nothing more is to be waited for. A stop also waits
+// until what is settled is saved.
+func (b *backward) over(p progress, stopped bool) bool {
+	if !b.readOver || b.saver.result != nil {
+		return false
+	}
+	return b.sinkFailed(p) || (p.open == 0 && (!p.moved || !stopped || b.saver.barred))
 }
 
 // fail records the first reason and stops reading.
@@ -94,6 +105,7 @@ func (b *backward) sinkFailed(p progress) bool {
 // loseLease stops sending. Answers to what is on the wire still count (I9).
 func (b *backward) loseLease() {
 	b.fail(inPart("lease", errLeaseLost))
+	b.saver.bar()
 	if h, ok := b.sink.(sink.Halter); ok {
 		h.Halt()
 		b.halted = true
@@ -108,75 +120,45 @@ func (b *backward) loseLease() {
 func (b *backward) finish(ctx, reading context.Context) error {
 	b.stopReading(errOver)
 	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver || b.halted {
-		b.stopPublishing(errOver)
-		if !b.readOver {
-			<-b.forward
+		if err := b.endSink(ctx); err != nil {
+			b.end = err
 		}
-		// I4: what can't settle is ended before a new stream may send it again.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
-		defer cancel()
-		if err := b.sink.Close(closing); err != nil {
-			b.Log.Debug("close sink", zap.Error(err))
-		}
-		b.Engine.sink = nil
 	}
-	p := b.tracker.progress()
-	b.failing = false
-	b.save(context.WithoutCancel(ctx), p, true)
+	b.saver.last(ctx)
 	left := b.tracker.progress()
 	if reading.Err() != nil && fault.As(b.end) == nil && (left.moved || left.err != nil) {
-		return &fault.Error{
-			Code: fault.CodeDrainIncomplete, Exit: fault.ExitFailure,
-			Found: fmt.Sprintf("stopped with %d batches not acknowledged (saved %t)", left.failed, !left.moved),
-			Fix:   "nothing is lost: the next start sends them again from the checkpoint; a longer OUTBOXD_DRAIN_TIMEOUT gives Kafka more time",
-			Err:   b.end,
-		}
+		return incomplete(fmt.Sprintf("stopped with %d batches not acknowledged (saved %t)", left.failed, !left.moved), b.end)
 	}
 	return b.end
 }
 
-// save stores and confirms the settled prefix when it is due (I2). A failed
-// save is tried again each second; meanwhile the tracker's limit stops reading.
-func (b *backward) save(ctx context.Context, p progress, now bool) {
-	if !p.moved || time.Now().Before(b.due(p, now)) {
-		return
-	}
-	b.tried = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	err := b.Engine.save(ctx, p.pos)
-	switch {
-	case errors.Is(err, errLeaseLost):
-		b.loseLease()
-		return
-	case err != nil:
-		if !b.failing {
-			b.Log.Error("can't save the checkpoint; reading stops when OUTBOXD_CHECKPOINT_MAX_EVENTS is reached", zap.Error(err))
+// endSink ends goroutine A and the sink: what can't settle is ended before a
+// new stream may send it again (I4).
+func (b *backward) endSink(ctx context.Context) error {
+	b.stopPublishing(errOver)
+	s := b.sink
+	b.Engine.sink = nil
+	if !b.readOver {
+		select {
+		case <-b.forward:
+			b.readOver = true
+		case <-time.After(closeLimit): // I7: a sink that takes no notice must not hold up the end
+			return incomplete(fmt.Sprintf("the sink did not return within %s of being told to", closeLimit), b.end)
 		}
-		b.failing = true
-		return
 	}
-	if b.failing {
-		b.Log.Info("checkpoint saved again", zap.String("position", string(p.pos)))
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if err := s.Close(closing); err != nil {
+		b.Log.Debug("close sink", zap.Error(err))
 	}
-	b.failing = false
-	b.tracker.stored(p)
-	b.stream.Confirm(p.pos) // I2: after Save, never before
+	return nil
 }
 
-// due tells when p is to be saved.
-func (b *backward) due(p progress, now bool) time.Time {
-	switch {
-	case b.failing:
-		return b.tried.Add(time.Second)
-	case now, p.urgent, p.rows*2 >= b.CheckpointMaxEvents:
-		return time.Time{}
-	}
-	return b.tried.Add(b.CheckpointInterval)
-}
-
-func (b *backward) arm(tick *time.Timer, p progress) {
-	if p.moved {
-		tick.Reset(max(0, time.Until(b.due(p, false))))
+// incomplete is the fault of an end that left events behind.
+func incomplete(found string, cause error) *fault.Error {
+	return &fault.Error{
+		Code: fault.CodeDrainIncomplete, Exit: fault.ExitFailure, Found: found,
+		Fix: "nothing is lost: the next start sends them again from the checkpoint; a longer OUTBOXD_DRAIN_TIMEOUT gives the sink more time",
+		Err: cause,
 	}
 }

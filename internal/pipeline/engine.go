@@ -98,7 +98,7 @@ func (e *Engine) loop(ctx, reading context.Context) error {
 			if f := fault.As(err); f != nil {
 				return f
 			}
-			return nil // everything was settled and saved, or nothing had begun
+			return e.saveRest(err)
 		}
 		if e.permanent(err) {
 			return err
@@ -121,6 +121,24 @@ func (e *Engine) loop(ctx, reading context.Context) error {
 			return err
 		}
 	}
+}
+
+// saveRest saves what an earlier session left settled and not saved, when a
+// stop comes between sessions. A stop is clean only when nothing is left.
+func (e *Engine) saveRest(cause error) error {
+	if e.from == e.last.Position {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), saveLimit)
+	defer cancel()
+	err := errLeaseLost
+	if e.lease != nil {
+		err = e.save(ctx, e.from)
+	}
+	if err != nil {
+		return incomplete("stopped before what is acknowledged was saved", errors.Join(err, cause))
+	}
+	return nil
 }
 
 // permanent tells what ends the run. What a server refuses once we have been

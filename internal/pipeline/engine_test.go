@@ -35,6 +35,7 @@ type rig struct {
 	mu      sync.Mutex
 	sinks   []*sinktest.Fake
 	prepare func(*sinktest.Fake)
+	wrap    func(sink.Sink) sink.Sink
 }
 
 func newRig(t *testing.T) *rig {
@@ -66,6 +67,9 @@ func (r *rig) start() {
 				r.prepare(f)
 			}
 			r.sinks = append(r.sinks, f)
+			if r.wrap != nil {
+				return r.wrap(f), nil
+			}
 			return f, nil
 		},
 		BufferEvents: 100, BufferBytes: 1 << 20, CheckpointInterval: time.Second, CheckpointMaxEvents: 50,
@@ -347,6 +351,174 @@ func TestEngineStopsAtARefusedRow(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Transactions before the refused one that share its batch are saved: twenty
+// starts against it add no copy of them.
+func TestEngineSavesWhatIsWholeBeforeARefusedRow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.Together = 10
+		r.start()
+		r.source.BreakStream(errors.New("so that the next batch holds all"))
+		r.append("a")
+		r.append("b")
+		r.append("c", "unroutable", "d")
+		for range 20 {
+			if err := r.end(false); fault.ExitCode(err) != fault.ExitRefused {
+				t.Fatalf("result %v", err)
+			}
+			r.start()
+		}
+		_ = r.end(false)
+		copies := map[string]int{}
+		for _, id := range r.delivered() {
+			copies[id]++
+		}
+		if copies["1"] != 1 || copies["2"] != 1 || r.saved() != "fake:2" {
+			t.Errorf("copies %v, saved %q", copies, r.saved())
+		}
+	})
+}
+
+// I9: a save that hangs must not keep the engine from acting on a lost lease.
+func TestEngineHaltsTheSinkWhileASaveHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.store.HoldSaves()
+		r.append("b")
+		time.Sleep(2 * time.Second)
+		r.source.LoseLease(true)
+		time.Sleep(time.Millisecond)
+		if err := r.publish(); !errors.Is(err, sinktest.ErrHalted) && !errors.Is(err, sinktest.ErrClosed) {
+			t.Errorf("the sink still takes batches: %v", err)
+		}
+		r.store.ReleaseSaves()
+		r.source.FreeLease()
+		time.Sleep(10 * time.Second)
+		_ = r.end(true)
+		r.expect("nothing twice", 1, 2)
+	})
+}
+
+// publish offers the last sink a batch of its own, and gives the answer.
+func (r *rig) publish() (err error) {
+	r.sink().Publish(context.Background(), []sink.Message{{ID: []byte("probe")}}, func(e error) { err = e })
+	return err
+}
+
+func TestEngineCutDoesNotWaitForAHangingSave(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.store.HoldSaves()
+		r.append("b")
+		time.Sleep(2 * time.Second)
+		before := time.Now()
+		close(r.stop)
+		time.Sleep(time.Second)
+		r.cut()
+		if err := r.end(false); !fault.Is(err, fault.CodeDrainIncomplete) {
+			t.Errorf("result %v", err)
+		}
+		if d := time.Since(before); d > 3*time.Second {
+			t.Errorf("took %s", d)
+		}
+		r.store.ReleaseSaves()
+	})
+}
+
+// A stop between two sessions is clean only when what was delivered is saved.
+func TestEngineStopBetweenSessionsSavesTheRest(t *testing.T) {
+	t.Parallel()
+	for name, mended := range map[string]bool{"store works again": true, "store still fails": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.start()
+				r.append("a")
+				time.Sleep(3 * time.Second)
+				r.store.FailSave(errors.New("disk full"))
+				r.append("b")
+				time.Sleep(time.Second)
+				r.source.FailOpen(errors.New("connection refused"))
+				r.source.BreakStream(errors.New("cut"))
+				time.Sleep(30 * time.Second)
+				if mended {
+					r.store.FailSave(nil)
+				}
+				err := r.end(true)
+				if mended && (err != nil || r.saved() != "fake:2") {
+					t.Errorf("result %v, saved %q", err, r.saved())
+				}
+				if !mended && !fault.Is(err, fault.CodeDrainIncomplete) {
+					t.Errorf("result %v although an event is not saved", err)
+				}
+			})
+		})
+	}
+}
+
+// I7: a sink that never returns must not hold up the end.
+func TestEngineEndsBesideASinkThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		release := make(chan struct{})
+		r.wrap = func(s sink.Sink) sink.Sink { return hangingSink{s, release} }
+		r.start()
+		r.append("a")
+		synctest.Wait()
+		before := time.Now()
+		if err := r.end(true); !fault.Is(err, fault.CodeDrainIncomplete) {
+			t.Errorf("result %v", err)
+		}
+		if d := time.Since(before); d > 30*time.Second {
+			t.Errorf("took %s", d)
+		}
+		close(release)
+	})
+}
+
+type hangingSink struct {
+	sink.Sink
+	release chan struct{}
+}
+
+func (s hangingSink) Publish(_ context.Context, _ []sink.Message, done func(error)) {
+	<-s.release
+	done(sinktest.ErrClosed)
+}
+
+// After a lost lease nothing is tried again and again until the wire's grace is over.
+func TestEngineWaitsQuietlyAfterALostLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.sink().Hold()
+		for range 40 { // more than half of the window
+			r.append("b")
+		}
+		synctest.Wait()
+		r.append("c")
+		synctest.Wait()
+		r.sink().ReleaseN(40)
+		r.source.LoseLease(false)
+		time.Sleep(10 * time.Second) // a busy loop would never let false time move
+		_ = r.end(true)
+	})
 }
 
 func TestEngineStopWithoutAcksIsADrainThatFailed(t *testing.T) {

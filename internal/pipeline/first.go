@@ -121,17 +121,32 @@ func (e *Engine) first(ctx context.Context, intended bool) error {
 	return nil
 }
 
-// save stores pos as our place. It is the only caller of Store.Save for a place.
+// save stores pos as our place and waits for it.
 func (e *Engine) save(ctx context.Context, pos source.Position) error {
 	if !e.lease.Valid() {
 		return errLeaseLost
 	}
+	c, err := e.store(ctx, pos)
+	if err != nil {
+		e.update(func(s *Status) { s.SaveErr = err })
+		return err
+	}
+	e.note(c)
+	return nil
+}
+
+// store is the only caller of Store.Save for a place. It may run beside Run's
+// goroutine, one at a time.
+func (e *Engine) store(ctx context.Context, pos source.Position) (checkpoint.Checkpoint, error) {
 	c := checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
 	if err := e.Store.Save(ctx, c); err != nil {
-		e.update(func(s *Status) { s.SaveErr = err })
-		return fmt.Errorf("save checkpoint: %w", err)
+		return c, fmt.Errorf("save checkpoint: %w", err)
 	}
+	return c, nil
+}
+
+// note remembers c as our last save.
+func (e *Engine) note(c checkpoint.Checkpoint) {
 	e.last = c
-	e.update(func(s *Status) { s.Saved, s.LastSaved, s.SaveErr = pos, c.SavedAt, nil })
-	return nil
+	e.update(func(s *Status) { s.Saved, s.LastSaved, s.SaveErr = c.Position, c.SavedAt, nil })
 }

@@ -94,7 +94,7 @@ func (r *run) run(ctx, reading context.Context) error {
 	forward := make(chan error, 1)
 	go func() { forward <- r.forward(readCtx, pubCtx) }()
 
-	b := backward{run: r, forward: forward, stopReading: stopReading, stopPublishing: stopPublishing}
+	b := backward{run: r, saver: saver{run: r}, forward: forward, stopReading: stopReading, stopPublishing: stopPublishing}
 	end := b.loop(ctx, reading)
 
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
@@ -136,24 +136,21 @@ func (r *run) take(read, publish context.Context, judge sink.Judge, batch source
 			}
 		}
 	}
-	t := &ticket{pos: batch.Position, rows: len(messages), messages: messages, urgent: batch.Urgent}
+	pos := batch.Position
 	if refused != nil {
-		t.pos = "" // I3: the transaction is not complete without the refused row
-	}
-	for i := range messages {
-		t.bytes += int64(messages[i].Size())
-	}
-	if len(messages) > 0 {
-		t.oldest, t.newest = batch.Rows[0].Tx.CommitAt, batch.Rows[len(messages)-1].Tx.CommitAt
-	}
-	if t.rows > 0 || t.pos != "" {
-		if err := r.tracker.add(read, t); err != nil {
+		// I3: the transaction is not complete without the refused row, but those
+		// before it are, and must not come again at each start.
+		whole, at := wholeTransactions(batch, len(messages))
+		if err := r.send(read, publish, batch.Rows[:whole], messages[:whole], at, false); err != nil {
 			return err
 		}
+		batch.Rows, messages, pos = batch.Rows[whole:], messages[whole:], ""
+	}
+	if err := r.send(read, publish, batch.Rows, messages, pos, batch.Urgent); err != nil {
+		return err
 	}
 	r.update(func(s *Status) {
 		s.LastRead = time.Now()
-		s.EventsRead += uint64(len(messages))
 		if s.CaughtUp && !batch.CaughtUp {
 			s.CaughtUpAt = s.LastRead
 		}
@@ -162,14 +159,47 @@ func (r *run) take(read, publish context.Context, judge sink.Judge, batch source
 			s.Read = batch.Position
 		}
 	})
-	if t.rows > 0 {
-		if !r.lease.Valid() {
-			r.tracker.settle(t, errLeaseLost)
-			return errLeaseLost
-		}
-		r.sink.Publish(publish, messages, func(err error) { r.settle(t, messages, err) })
-	}
 	return r.refuse(refused)
+}
+
+// wholeTransactions gives how many rows before the n-th, which is refused, are
+// of complete transactions, and the resume point behind them.
+func wholeTransactions(batch source.Batch, n int) (int, source.Position) {
+	refused := batch.Rows[n].Tx
+	for n > 0 && batch.Rows[n-1].Tx == refused {
+		n--
+	}
+	if batch.At == nil || batch.At(n) == "" {
+		return 0, ""
+	}
+	return n, batch.At(n)
+}
+
+// send hands messages, one per row, to the sink. pos is the resume point behind them, or "".
+func (r *run) send(read, publish context.Context, rows []source.Row, messages []sink.Message, pos source.Position, urgent bool) error {
+	t := &ticket{pos: pos, rows: len(messages), messages: messages, urgent: urgent}
+	for i := range messages {
+		t.bytes += int64(messages[i].Size())
+	}
+	if len(messages) > 0 {
+		t.oldest, t.newest = rows[0].Tx.CommitAt, rows[len(messages)-1].Tx.CommitAt
+	}
+	if t.rows == 0 && t.pos == "" {
+		return nil
+	}
+	if err := r.tracker.add(read, t); err != nil {
+		return err
+	}
+	if t.rows == 0 {
+		return nil
+	}
+	r.update(func(s *Status) { s.EventsRead += uint64(len(messages)) })
+	if !r.lease.Valid() {
+		r.tracker.settle(t, errLeaseLost)
+		return errLeaseLost
+	}
+	r.sink.Publish(publish, messages, func(err error) { r.settle(t, messages, err) })
+	return nil
 }
 
 // settle is called by the sink, once per ticket.

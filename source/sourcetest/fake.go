@@ -21,6 +21,8 @@ import (
 type Fake struct {
 	// Piece is the most rows of one transaction in a batch; 0 means all.
 	Piece int
+	// Together is how many transactions share a batch; 0 means one.
+	Together int
 
 	mu        sync.Mutex
 	log       [][]source.Row // transactions
@@ -245,7 +247,17 @@ func (s *fakeStream) batch() source.Batch {
 		return source.Batch{Rows: rows[:s.fake.Piece:s.fake.Piece]}
 	}
 	s.next, s.row = s.next+1, 0
-	return source.Batch{Rows: rows, Position: position(s.next), CaughtUp: s.next == len(s.fake.log)}
+	borders := map[int]source.Position{len(rows): position(s.next)}
+	rows = rows[:len(rows):len(rows)]
+	for n := 1; n < s.fake.Together && s.next < len(s.fake.log); n++ {
+		rows = append(rows, s.fake.log[s.next]...)
+		s.next++
+		borders[len(rows)] = position(s.next)
+	}
+	return source.Batch{
+		Rows: rows, Position: position(s.next), CaughtUp: s.next == len(s.fake.log),
+		At: func(n int) source.Position { return borders[n] },
+	}
 }
 
 func (s *fakeStream) Confirm(pos source.Position) {
