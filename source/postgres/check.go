@@ -42,10 +42,16 @@ func (s *Source) Check(ctx context.Context) []preflight.Result {
 }
 
 func (s *Source) checkPublication(ctx context.Context, conn *pgx.Conn) (string, error) {
+	st, err := s.slot(ctx, conn)
+	if err != nil {
+		return "", err
+	}
 	p, err := s.publication(ctx, conn)
 	switch {
 	case err != nil:
 		return "", err
+	case p == nil && st != nil:
+		return "", s.slotNeedsPublication(ctx, conn, st)
 	case p == nil && s.cfg.AutoSetup:
 		return fmt.Sprintf("%q is absent; run will create it", s.cfg.Publication), s.mayPublish(ctx, conn)
 	case p == nil:
@@ -115,6 +121,13 @@ func (s *Source) Setup(ctx context.Context) (made bool, err error) {
 	}
 	before, err := s.publication(ctx, conn)
 	if err != nil {
+		return false, err
+	}
+	st, err := s.slot(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	if err := s.slotNeedsPublication(ctx, conn, st); err != nil {
 		return false, err
 	}
 	_, err = s.ensurePublication(ctx, conn)

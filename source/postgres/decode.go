@@ -43,11 +43,18 @@ type decoder struct {
 	index   uint32     // of its next row
 	rows    []source.Row
 	bytes   int
+	ends    []border      // of the committed transactions since the last take
 	settled int           // rows[:settled] belong to committed transactions …
 	lsn     pglogrepl.LSN // … the last of which ends here; 0 if none since the last take
 	arena   []byte
 	values  []source.Value
 	ignored uint64 // messages that are no insert on our tables
+}
+
+// border is the end of a transaction within a batch.
+type border struct {
+	rows int // rows up to it
+	lsn  pglogrepl.LSN
 }
 
 func newDecoder(at place, wanted map[TableName]bool) *decoder {
@@ -105,6 +112,11 @@ func (d *decoder) commit(r *reader) error {
 	// The end, not the commit record's own LSN: the server sends again what
 	// ends past the confirmed place (I3).
 	d.tx, d.lsn, d.settled = nil, pglogrepl.LSN(end), len(d.rows)
+	if n := len(d.ends); n > 0 && d.ends[n-1].rows == d.settled {
+		d.ends[n-1].lsn = d.lsn // a transaction without rows of ours
+	} else {
+		d.ends = append(d.ends, border{d.settled, d.lsn})
+	}
 	return r.err()
 }
 
@@ -226,7 +238,7 @@ func (d *decoder) full() bool { return len(d.rows) >= batchRows || d.bytes >= ba
 func (d *decoder) batch() (b source.Batch, lsn pglogrepl.LSN, ok bool) {
 	switch {
 	case d.lsn != 0:
-		b, lsn = source.Batch{Rows: d.rows[:d.settled:d.settled], Position: d.position(d.lsn)}, d.lsn
+		b, lsn = source.Batch{Rows: d.rows[:d.settled:d.settled], Position: d.position(d.lsn), At: d.at(d.ends)}, d.lsn
 	case d.full():
 		b = source.Batch{Rows: d.rows}
 	default:
@@ -234,8 +246,20 @@ func (d *decoder) batch() (b source.Batch, lsn pglogrepl.LSN, ok bool) {
 	}
 	rest := d.rows[len(b.Rows):]
 	d.rows = append(make([]source.Row, 0, batchRows/8), rest...)
-	d.bytes, d.settled, d.lsn = 0, 0, 0
+	d.bytes, d.settled, d.lsn, d.ends = 0, 0, 0, nil
 	return b, lsn, true
+}
+
+// at gives the resume points inside a batch.
+func (d *decoder) at(ends []border) func(int) source.Position {
+	return func(rows int) source.Position {
+		for _, e := range ends {
+			if e.rows == rows {
+				return d.position(e.lsn)
+			}
+		}
+		return ""
+	}
 }
 
 // idle reports whether nothing is under way and nothing waits.

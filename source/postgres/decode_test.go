@@ -100,6 +100,31 @@ func TestDecodeTypeNames(t *testing.T) {
 	}
 }
 
+// The end of each transaction of a batch can be asked for, and nothing between.
+func TestDecodeBorders(t *testing.T) {
+	t.Parallel()
+	d, _ := testDecoder(
+		relationMessage(1, "public", "outbox", col{"id", 20}),
+		beginMessage(0x100, commitTime), insertMessage(1, "1"), insertMessage(1, "2"), commitMessage(0x100, 0x130, commitTime),
+		beginMessage(0x180, commitTime), commitMessage(0x180, 0x190, commitTime),
+		beginMessage(0x200, commitTime), insertMessage(1, "3"), commitMessage(0x200, 0x230, commitTime),
+	)
+	b, _, _ := d.batch()
+	for n, want := range []uint64{0, 0, 0x190, 0x230, 0} {
+		var got uint64
+		if p := b.At(n); p != "" {
+			at, err := parsePlace(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = uint64(at.lsn)
+		}
+		if got != want {
+			t.Errorf("behind %d rows: %#x, want %#x", n, got, want)
+		}
+	}
+}
+
 // What stands in the committed part of a batch is never mixed with a piece of the next transaction.
 func TestDecodeHandsOverCommittedPartOnly(t *testing.T) {
 	t.Parallel()

@@ -178,6 +178,9 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 			return "", err
 		}
 	}
+	if err := s.slotNeedsPublication(ctx, conn, st); err != nil {
+		return "", err
+	}
 	if st == nil && first.Mode == source.StartAuto { // before anything is made
 		if err := s.mustBeEmpty(ctx, conn); err != nil {
 			return "", err
@@ -197,6 +200,22 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 		return "", err
 	}
 	return at.position(), nil
+}
+
+// slotNeedsPublication refuses a slot that is older than the publication would
+// be: what was committed in between is not in its stream. PostgreSQL 18 skips
+// it with a mere warning, older ones refuse to decode it.
+func (s *Source) slotNeedsPublication(ctx context.Context, conn *pgx.Conn, st *slotState) error {
+	if st == nil {
+		return nil
+	}
+	p, err := s.publication(ctx, conn)
+	if err != nil || p != nil {
+		return err
+	}
+	return fault.Position(fault.CodePublicationLost,
+		fmt.Sprintf("rows committed since the slot's place %s can't be read through it: compare the table with Kafka; then drop the slot (%s) and start again, which makes publication and slot in the right order", st.confirmed, s.dropSlotSQL()), nil,
+		"slot %q is there without publication %q, and a slot never sees a publication younger than itself", s.cfg.Slot, s.cfg.Publication)
 }
 
 // adoptSlot goes on from the confirmed place of a slot that is there although

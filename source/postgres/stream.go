@@ -213,6 +213,11 @@ func (s *stream) message(kind byte, body []byte) error {
 		if err := n.Decode(body); err != nil {
 			return fmt.Errorf("read a notice: %w", err)
 		}
+		if n.Code == "55000" {
+			// PostgreSQL 18 skips the rows of a publication it doesn't find at this
+			// place in the log, and only warns.
+			return s.publicationGone(fmt.Errorf("%s: %s (SQLSTATE %s)", n.Severity, n.Message, n.Code))
+		}
 		s.log.Warn("notice from the database", zap.String("severity", n.Severity), zap.String("sqlstate", n.Code), zap.String("message", n.Message))
 		return nil
 	case 'S': // a parameter changed
@@ -230,11 +235,15 @@ func (s *stream) serverError(body []byte) error {
 	}
 	err := pgconn.ErrorResponseToPgError(&e)
 	if e.Code == "42704" {
-		return fault.Position(fault.CodePublicationLost,
-			"the slot is older than the publication: drop the slot, run `outboxd checkpoint delete`, and start with OUTBOXD_START=now after comparing the table with Kafka", err,
-			"the server finds no publication at the slot's place in the log")
+		return s.publicationGone(err)
 	}
 	return fmt.Errorf("the server ended the stream: %w", err)
+}
+
+func (s *stream) publicationGone(cause error) error {
+	return fault.Position(fault.CodePublicationLost,
+		"the slot is older than the publication, or the publication was dropped: drop the slot, run `outboxd checkpoint delete`, and start with OUTBOXD_START=now after comparing the table with Kafka", cause,
+		"the server finds no publication at the slot's place in the log")
 }
 
 func (s *stream) copyData(b []byte) error {

@@ -266,6 +266,9 @@ func TestStreamEnds(t *testing.T) {
 		"server closes":       {func(w *walsender) { _ = w.conn.Close() }, ""},
 		"server ends copy":    {func(w *walsender) { w.send(framed('c', nil)) }, ""},
 		"publication is gone": {func(w *walsender) { w.send(failed) }, fault.CodePublicationLost},
+		"publication is skipped": {func(w *walsender) {
+			w.send(framed('N', append(wire{'S'}.str("WARNING"), append(wire{'C'}.str("55000"), append(wire{'M'}.str("skipped loading publication"), 0)...)...)))
+		}, fault.CodePublicationLost},
 		"log can't be read":   {func(w *walsender) { w.send(walData(1, wire{'?'})) }, ""},
 		"frame of nonsense":   {func(w *walsender) { w.send(wire{'d', 0xff, 0xff, 0xff, 0xff}) }, ""},
 		"server falls silent": {func(*walsender) {}, ""},

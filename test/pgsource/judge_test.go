@@ -102,6 +102,56 @@ func TestOpenJudgesTheStoredPlace(t *testing.T) {
 	}
 }
 
+// A slot made before its publication never sees it: 15 to 17 refuse to decode,
+// 18 only warns and skips the rows. Neither may pass unnoticed.
+func TestSlotOlderThanItsPublication(t *testing.T) {
+	eachServer(t, func(t *testing.T, server string) {
+		t.Run("no publication yet", func(t *testing.T) {
+			d := newDatabase(t, server)
+			d.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, d.slot)
+			d.write(t, true, "1")
+			s := newSource(t, d.config())
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			lease, err := s.Acquire(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = lease.Release(ctx) }()
+			if _, err := s.Begin(ctx, source.First{Mode: source.StartNow}); !fault.Is(err, fault.CodePublicationLost) {
+				t.Errorf("begin: %v", err)
+			}
+			if _, err := s.Setup(ctx); !fault.Is(err, fault.CodePublicationLost) {
+				t.Errorf("setup: %v", err)
+			}
+		})
+		t.Run("publication made later", func(t *testing.T) {
+			d := newDatabase(t, server)
+			d.Exec(t, `SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, d.slot)
+			d.write(t, true, "1")
+			d.Exec(t, `CREATE PUBLICATION `+d.slot+` FOR TABLE outbox WITH (publish = 'insert')`)
+			d.write(t, true, "2")
+			s := newSource(t, d.config())
+			stream, err := s.Open(t.Context(), begin(t, s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stream.Close(context.Background()) }()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			for {
+				b, err := stream.Next(ctx)
+				if fault.Is(err, fault.CodePublicationLost) {
+					return
+				}
+				if err != nil || len(b.Rows) > 0 {
+					t.Fatalf("rows %d, %v: what the slot can't see was passed over", len(b.Rows), err)
+				}
+			}
+		})
+	})
+}
+
 func change(at source.Position, old, replacement string) source.Position {
 	return source.Position(strings.Replace(string(at), old, replacement, 1))
 }
