@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -187,6 +188,7 @@ type stream struct {
 	out      chan source.Batch
 	received atomic.Int64 // when bytes last came, Unix nanoseconds
 	closing  chan struct{}
+	shut     sync.Once
 	ended    chan struct{} // closed when the goroutine is gone
 	err      error         // why; readable once ended is closed
 
@@ -235,7 +237,7 @@ func (s *stream) LastReceived() time.Time { return time.Unix(0, s.received.Load(
 
 // Close implements source.Stream.
 func (s *stream) Close(ctx context.Context) error {
-	close(s.closing)
+	s.shut.Do(func() { close(s.closing) })
 	_ = s.conn.Close() // a dump has no end to say goodbye to
 	select {
 	case <-s.ended:
