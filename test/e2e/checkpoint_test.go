@@ -183,8 +183,8 @@ func TestCheckpointForeign(t *testing.T) {
 		{stage{"mysql-nogtid", inTopic, harness.Binary}, "mysql", []string{"foreign", "server", "OUTBOXD_NAME"}},
 		{stage{"mariadb1011", inTopic, harness.Plain}, "mariadb118", []string{"foreign", "server", "OUTBOXD_NAME"}},
 		{stage{"mariadb118", inFile, harness.Plain}, "mariadb1011", []string{"foreign", "server", "OUTBOXD_NAME"}},
-		{stage{"postgres16", inTopic, harness.Plain}, "mysql", []string{"checkpoint_unreadable", "position"}},
-		{stage{"mysql", inTopic, harness.Plain}, "postgres16", []string{"checkpoint_unreadable", "position"}},
+		{stage{"postgres16", inTopic, harness.Plain}, "mysql", []string{"foreign", "kind of database", "OUTBOXD_NAME"}},
+		{stage{"mysql", inTopic, harness.Plain}, "postgres16", []string{"foreign", "kind of database", "OUTBOXD_NAME"}},
 	} {
 		t.Run(c.from.String()+" to "+c.to, func(t *testing.T) {
 			t.Parallel()
