@@ -221,8 +221,10 @@ func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
 	for _, c := range s.PeerCertificates[1:] {
 		others.AddCert(c)
 	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others})
-	return err
+	if _, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: others}); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: err}
+	}
+	return nil
 }
 
 // Source implements source.Source.

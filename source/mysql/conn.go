@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -37,11 +38,15 @@ func (s *Source) connect(ctx context.Context) (*session, error) {
 
 func (s *Source) dial(ctx context.Context, addr string) (*client.Conn, error) {
 	conn, err := s.dialWith(ctx, addr, s.endpoint.tls != nil)
-	if err != nil && s.endpoint.tlsOptional && strings.Contains(err.Error(), "does not support TLS") {
-		// The library has no error value for this; PREFERRED goes on without.
+	if s.endpoint.tlsOptional && lacksTLS(err) {
 		return s.dialWith(ctx, addr, false)
 	}
 	return conn, err
+}
+
+// lacksTLS reports whether the server offers no TLS. The library has no error value for this.
+func lacksTLS(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "does not support TLS")
 }
 
 func (s *Source) dialWith(ctx context.Context, addr string, secure bool) (*client.Conn, error) {
@@ -68,6 +73,9 @@ func (s *Source) dialWith(ctx context.Context, addr string, secure bool) (*clien
 		return raw, err
 	}
 	conn, err := client.ConnectWithDialer(ctx, "", addr, s.endpoint.user, password, "", dial, func(c *client.Conn) error {
+		if err := c.SetCollation("utf8mb4_general_ci"); err != nil { // the library's own is one that MariaDB lacks
+			return err
+		}
 		if secure {
 			t := s.endpoint.tls.Clone()
 			t.ServerName, _, _ = net.SplitHostPort(addr)
@@ -122,6 +130,13 @@ func (s *Source) explain(err error) error {
 		return fault.Config(fault.CodeGrantMissing, "grant what the message names to the account outboxd logs in with", err, "a right is missing")
 	case 1049:
 		return fault.Config(fault.CodeConfig, "correct the database name in OUTBOXD_SOURCE_URL", err, "the database does not exist")
+	}
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &certificate):
+		return fault.Config(fault.CodeConfig, "give ssl-ca the certificate that signed the server's, and the URL a name that is in it; ssl-mode=VERIFY_CA does not compare the name, REQUIRED verifies nothing", err, "the server's certificate is not accepted")
+	case lacksTLS(err):
+		return fault.Config(fault.CodeConfig, "turn TLS on in the server; or ssl-mode=PREFERRED, which goes without it where there is none", err, "the server offers no TLS, and ssl-mode asks for it")
 	}
 	return err
 }

@@ -124,10 +124,10 @@ func (d *decoder) query(e event) error {
 	case "COMMIT":
 		return d.end(true)
 	}
-	return d.statement(e, string(text), string(name))
+	return d.statement(string(text), string(name))
 }
 
-func (d *decoder) statement(e event, text, schema string) error {
+func (d *decoder) statement(text, schema string) error {
 	l := lexer{text}
 	switch t := l.begins(); {
 	case t.word("ROLLBACK"):

@@ -49,8 +49,14 @@ func TestForeignTransactions(t *testing.T) {
 		got, at := rows(t, st, 2)
 		equal(t, ids(got), "1", "2")
 		for set := range strings.SplitSeq(field(t, at, "gtids"), ",") {
-			if strings.Count(set, ":") > 1 && !strings.Contains(set, "tag") {
-				t.Errorf("more than one interval: %s", set)
+			intervals := 0
+			for _, part := range strings.Split(set, ":")[1:] {
+				if intervals++; part[0] > '9' { // a tag, with intervals of its own
+					intervals = 0
+				}
+				if intervals > 1 {
+					t.Errorf("more than one interval: %s", set)
+				}
 			}
 		}
 		d.write(t, true, "3")
@@ -201,7 +207,7 @@ func TestLargeRows(t *testing.T) {
 		}
 		sizes = append(sizes, 2*edge-60, 40<<20)
 		if !harness.Long() {
-			sizes = sizes[8:]
+			sizes = sizes[len(sizes)-4:]
 		}
 		w := d.session(t, "SET SESSION sql_log_bin = 1")
 		for i, n := range sizes {

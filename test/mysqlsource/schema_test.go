@@ -29,6 +29,9 @@ func TestHiddenColumns(t *testing.T) {
 			create.exec(t, "SET SESSION sql_generate_invisible_primary_key = ON")
 		}
 		create.exec(t, hidden[flavor(server)])
+		if flavor(server) == "mysql" { // hidden columns of their own kind
+			create.exec(t, "ALTER TABLE outbox ADD INDEX ((id + 1)), ADD INDEX ((CAST(payload->'$.list' AS UNSIGNED ARRAY)))")
+		}
 		s := newSource(t, d.config())
 		st := stream(t, s, begin(t, s))
 		create.exec(t, `INSERT INTO outbox (id, payload) VALUES (1, '{"k": "v"}'), (2, NULL)`)
@@ -74,4 +77,106 @@ func TestLabelBeyondTheBMP(t *testing.T) {
 			t.Errorf("%d rows, %v", len(read), err)
 		}
 	})
+}
+
+// named reports whether the server's log names the columns.
+func named(server string) bool { return server == "mysql" || server == "mariadb118" }
+
+// The table changes while it is read: each row has the names it was written with (A31, A38).
+func TestSchemaChangesWhileRead(t *testing.T) {
+	eachServer(t, func(t *testing.T, server string) {
+		t.Parallel()
+		d, st := opened(t, server, "CREATE TABLE outbox (id INT, a VARCHAR(20), b VARCHAR(20))")
+		next := func(want map[string]string) {
+			t.Helper()
+			got, _ := rows(t, st, 1)
+			r := got[0]
+			if len(r.Table.Columns) != len(want)+1 {
+				t.Errorf("columns %+v", r.Table.Columns)
+			}
+			for name, value := range want {
+				if i := r.Table.Column(name); i < 0 || string(r.Values[i].Data) != value {
+					t.Errorf("row %s: column %s is %q, want %q", ids(got)[0], name, r.Values[max(i, 0)].Data, value)
+				}
+			}
+		}
+		d.exec(t, "INSERT INTO outbox (id, a, b) VALUES (1, 'a1', 'b1')")
+		next(map[string]string{"a": "a1", "b": "b1"})
+		d.exec(t, "ALTER TABLE outbox RENAME COLUMN a TO c, RENAME COLUMN b TO a") // the log's types stay the same
+		d.exec(t, "INSERT INTO outbox (id, a, c) VALUES (2, 'a2', 'c2')")
+		next(map[string]string{"a": "a2", "c": "c2"})
+		d.exec(t, "ALTER TABLE outbox MODIFY c VARCHAR(20) AFTER a")
+		d.exec(t, "INSERT INTO outbox (id, a, c) VALUES (3, 'a3', 'c3')")
+		next(map[string]string{"a": "a3", "c": "c3"})
+		d.exec(t, "ALTER TABLE outbox ADD COLUMN first INT FIRST")
+		d.exec(t, "INSERT INTO outbox (id, a, c, first) VALUES (4, 'a4', 'c4', 44)")
+		next(map[string]string{"a": "a4", "c": "c4", "first": "44"})
+		d.exec(t, "ALTER TABLE outbox DROP COLUMN first, ADD d DECIMAL(10,2)")
+		d.exec(t, "INSERT INTO outbox (id, a, c, d) VALUES (5, 'a5', 'c5', 5.5)")
+		next(map[string]string{"a": "a5", "c": "c5", "d": "5.50"})
+		d.exec(t, "CREATE TABLE ghost LIKE outbox")
+		d.exec(t, "ALTER TABLE ghost RENAME COLUMN a TO x, RENAME COLUMN c TO a")
+		d.exec(t, "RENAME TABLE outbox TO old, ghost TO outbox") // as gh-ost and pt-osc end
+		d.exec(t, "INSERT INTO outbox (id, a, x, d) VALUES (6, 'a6', 'x6', 6)")
+		next(map[string]string{"a": "a6", "x": "x6", "d": "6.00"})
+	})
+}
+
+// The table was changed while nobody read: the right names where the log has
+// them, else a stop with the reason, never values under the wrong names.
+func TestSchemaChangedWhileStopped(t *testing.T) {
+	for name, change := range map[string]string{
+		"added":     "ALTER TABLE outbox ADD z INT FIRST",
+		"dropped":   "ALTER TABLE outbox DROP b",
+		"retyped":   "ALTER TABLE outbox MODIFY b VARCHAR(21)",
+		"reordered": "ALTER TABLE outbox MODIFY b VARCHAR(20) AFTER id",
+		"renamed":   "ALTER TABLE outbox RENAME COLUMN a TO c, RENAME COLUMN b TO a",
+		"truncated": "TRUNCATE outbox",
+		"gone":      "DROP TABLE outbox",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachServer(t, func(t *testing.T, server string) {
+				t.Parallel()
+				d := newDatabase(t, server, "CREATE TABLE outbox (id INT, a VARCHAR(20), b VARCHAR(20))")
+				s := newSource(t, d.config())
+				at := begin(t, s)
+				w := d.session(t)
+				w.exec(t, "INSERT INTO outbox (id, a, b) VALUES (1, 'a1', 'b1')")
+				w.exec(t, "DO SLEEP(1.1)") // a table's age is told in seconds
+				w.exec(t, change)
+				st := stream(t, s, at)
+				if named(server) || name == "truncated" { // that leaves the table's age and columns as they were
+					got, _ := rows(t, st, 1)
+					if v := got[0].Values[got[0].Table.Column("a")].Data; string(v) != "a1" {
+						t.Errorf("a is %q", v)
+					}
+					return
+				}
+				read, err := fails(t, st)
+				if f := fault.As(err); len(read) > 0 || f == nil || f.Code != fault.CodeSchemaUnknown || f.Fix == "" {
+					t.Errorf("%d rows, %v", len(read), err)
+				}
+			})
+		})
+	}
+}
+
+// A server whose own character set is another one still tells names as they are.
+func TestServerOfAnotherCharset(t *testing.T) {
+	d := newDatabase(t, "mariadb1011", "CREATE TABLE outbox (id INT, `日本` INT, e ENUM('é日') CHARACTER SET utf8mb4, g VARCHAR(20) CHARACTER SET gbk)")
+	set := func(charset string) {
+		for _, name := range []string{"character_set_server", "character_set_client", "character_set_results"} {
+			_, _ = d.db.Exec("SET GLOBAL " + name + " = " + charset)
+		}
+	}
+	t.Cleanup(func() { set("utf8mb4") })
+	set("latin1")
+	s := newSource(t, d.config())
+	st := stream(t, s, begin(t, s))
+	d.session(t).exec(t, "INSERT INTO outbox VALUES (1, 2, 1, '中')")
+	got, _ := rows(t, st, 1)
+	if r := got[0]; r.Table.Columns[1].Name != "日本" || string(r.Values[2].Data) != "é日" || string(r.Values[3].Data) != "中" {
+		t.Errorf("columns %+v, values %q %q", r.Table.Columns, r.Values[2].Data, r.Values[3].Data)
+	}
 }
