@@ -341,6 +341,70 @@ func TestDecodeBeyond4GiB(t *testing.T) {
 	}
 }
 
+// The start of a dump gives no place beyond 4 GiB; more than that may stand between two places that are told.
+func TestDecodeFarPlaces(t *testing.T) {
+	t.Parallel()
+	at, l := mariadb, &binlog{pos: 1<<32 + 5000, server: 1}
+	at.pos = l.pos
+	d := testDecoder(at)
+	mustFeed(t, d, l.artificialRotate("binlog.000001", 4), l.mariaGTID(0, 11, 0), l.outbox(), l.row(1))
+	for range 5 {
+		d.advance(event{kind: eventWriteRows, size: 1 << 31})
+	}
+	l.pos += 5 << 31
+	mustFeed(t, d, l.xid())
+	if d.at.pos != l.pos {
+		t.Errorf("place %d, the log ends at %d", d.at.pos, l.pos)
+	}
+}
+
+// In file mode the first event must begin at the place; nothing else would tell, without checksums.
+func TestDecodeProvesThePlace(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		pos    uint64
+		events func(l *binlog) []wire
+		right  bool
+	}{
+		"at the place":      {5000, func(l *binlog) []wire { return []wire{l.anonymous()} }, true},
+		"inside an event":   {4980, func(l *binlog) []wire { return []wire{l.anonymous()} }, false},
+		"at a file's end":   {5000, func(l *binlog) []wire { return []wire{l.artificialRotate("binlog.000002", 4), l.anonymous()} }, true},
+		"at a file's start": {4, func(l *binlog) []wire { return []wire{l.describe(false), l.anonymous()} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			at, l := inFile, &binlog{pos: 5000}
+			at.pos = c.pos
+			d := testDecoder(at)
+			err := feed(d, append([]wire{l.artificialRotate("binlog.000001", at.pos), l.framed(eventFormatDescription, 0, 0, l.describe(false)[headerBytes:])}, c.events(&binlog{pos: 5000})...)...)
+			if (err == nil) != c.right {
+				t.Errorf("got %v", err)
+			}
+			if f := fault.As(d.unproved(errShort)); (f == nil) != c.right || f != nil && f.Code != fault.CodeDiverged {
+				t.Errorf("a later error is %v", f)
+			}
+		})
+	}
+}
+
+// An id stands for what the last description says, and a description for itself alone.
+func TestDecodeTableIDs(t *testing.T) {
+	t.Parallel()
+	l, d := &binlog{pos: 4}, testDecoder(inFile)
+	other := append([]col{}, outboxCols...)
+	other[1].name = "other"
+	mustFeed(t, d, l.anonymous(), l.query("BEGIN"), l.outbox(), l.row(1), l.tableMap(77, "shop", "orders", true, outboxCols...), l.row(2),
+		l.tableMap(77, "shop", "outbox", true, other...), l.row(3), l.xid())
+	b, _ := d.batch()
+	if len(b.Rows) != 2 || b.Rows[0].Table.Columns[1].Name != "k" || b.Rows[1].Table.Columns[1].Name != "other" {
+		t.Errorf("rows %+v", b.Rows)
+	}
+	mustFeed(t, d, l.describe(false), l.anonymous(), l.query("BEGIN"), l.row(4), l.xid()) // another run of the server
+	if rows, _ := take(t, d); len(rows) > 0 {
+		t.Errorf("rows %v of an id that was of another run", rows)
+	}
+}
+
 func TestDecodeUnknownEvents(t *testing.T) {
 	t.Parallel()
 	l := &binlog{pos: 4}
@@ -438,6 +502,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"an unknown collation":      {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeVarchar, meta: wire{1, 0}, collation: 240})), "collation 240"},
 		"an unknown type":           {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: 99}), l.insert(77, 1, wire{0xfe, 1})), "type 99"},
 		"a label that is not there": {append(begin, l.tableMap(77, "shop", "outbox", true, enumCol), l.insert(77, 1, wire{0xfe, 3})), "label 3 of 2"},
+		"seven digits of seconds":   {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeTime2, meta: wire{7}})), "not known"},
+		"five bytes of length":      {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeJSON, meta: wire{5}})), "not known"},
+		"nine bytes of bits":        {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeBit, meta: wire{1, 8}})), "not known"},
+		"three bytes of label":      {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeString, meta: wire{typeEnum, 3}, labels: []string{"a"}})), "not known"},
+		"a scale beyond precision":  {append(begin, l.tableMap(77, "shop", "outbox", true, col{name: "id", kind: typeNewDecimal, meta: wire{5, 6}})), "not known"},
 		"fewer names than columns":  {append(begin, l.event(eventTableMap, append(wire{}.le(6, 77).le(2, 1).pstr("shop").pstr("outbox").lenenc(2).u8(typeLong).u8(typeLong).lenenc(0).u8(0).u8(4).lenenc(3).lenenc(2), "id"...))), "1 names"},
 	} {
 		t.Run(name, func(t *testing.T) {

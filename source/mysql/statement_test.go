@@ -3,6 +3,9 @@ package mysql
 import (
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/outboxd/outboxd/internal/fault"
 )
 
@@ -78,6 +81,24 @@ func TestDecodeStatements(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// Changes that were logged as text are told, since their triggers' rows are lost; at most once a minute.
+func TestDecodeWarnsOfText(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.WarnLevel)
+	l, d := &binlog{pos: 4}, testDecoder(inFile)
+	d.log = zap.New(core)
+	mustFeed(t, d, l.anonymous(), l.query("CREATE TABLE x (i INT)"), l.anonymous(), l.query("BEGIN"), l.query("SAVEPOINT a"), l.query("COMMIT"))
+	if logs.Len() > 0 {
+		t.Errorf("logged %+v", logs.All())
+	}
+	for range 10 {
+		mustFeed(t, d, l.anonymous(), l.query("BEGIN"), l.query("UPDATE orders SET x = 1"), l.query("COMMIT"))
+	}
+	if logs.Len() != 1 {
+		t.Errorf("logged %+v", logs.All())
 	}
 }
 

@@ -209,7 +209,7 @@ func TestStreamIdleProgress(t *testing.T) {
 		}
 		big := insertBody(5, 1, make(wire, idleBytes+1))
 		asked <- func() { d.send(d.gtid(serverB, 2), d.query("BEGIN"), d.event(eventWriteRows, big)) }
-		for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); {
+		for until := time.Now().Add(idleInterval / 2); time.Now().Before(until); {
 			if b := next(t, s, time.Second); b != nil && b.Position != "" {
 				t.Fatalf("progress inside a transaction: %+v", b)
 			}

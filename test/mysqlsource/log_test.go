@@ -458,3 +458,29 @@ func TestViewIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// Checksums that are switched off and on while the log is read, and while nobody reads it.
+func TestChecksumsSwitched(t *testing.T) {
+	eachServer(t, func(t *testing.T, server string) {
+		d := newDatabase(t, server, small)
+		s := newSource(t, d.config())
+		st := stream(t, s, begin(t, s))
+		w := d.session(t)
+		before := w.value(t, "SELECT @@global.binlog_checksum")
+		t.Cleanup(func() { _, _ = d.db.Exec("SET GLOBAL binlog_checksum = " + before) })
+		for i, algorithm := range []string{"NONE", "CRC32", "NONE"} {
+			w.exec(t, "SET GLOBAL binlog_checksum = "+algorithm)
+			id := fmt.Sprint(i)
+			d.write(t, true, id)
+			got, at := rows(t, st, 1)
+			equal(t, ids(got), id)
+			if err := st.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			st = stream(t, s, at)
+			d.write(t, true, "9"+id)
+			got, _ = rows(t, st, 1)
+			equal(t, ids(got), "9"+id)
+		}
+	})
+}
