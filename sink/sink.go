@@ -32,11 +32,6 @@ type Judge interface {
 	Judge(m *Message) *Refusal
 }
 
-// Halter is an optional ability of a Sink: after Halt nothing is sent or sent
-// again any more, and answers to what is on the wire still count (I9). Batches
-// that can't settle stay open until Close. It may be called from any goroutine.
-type Halter interface{ Halt() }
-
 // Message is one event on its way out.
 type Message struct {
 	Topic     string

@@ -9,7 +9,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
-	"github.com/outboxd/outboxd/sink"
 )
 
 // backward is goroutine B of a session: it waits for acknowledgements, has the
@@ -26,7 +25,6 @@ type backward struct {
 	end      error            // why the session ends, once it does
 	readOver bool             // goroutine A has returned
 	cut      <-chan time.Time // when what is in flight is given up
-	halted   bool             // the sink sends nothing any more
 }
 
 // loop returns why the session ended: nil after a stop that left nothing behind.
@@ -102,14 +100,12 @@ func (b *backward) sinkFailed(p progress) bool {
 	return p.err != nil && !errors.Is(p.err, errLeaseLost)
 }
 
-// loseLease stops sending. Answers to what is on the wire still count (I9).
+// loseLease stops reading and saving. What the sink has taken may still be
+// acknowledged within wireGrace, so that a mere reconnect repeats nothing; then
+// it is given up (I9).
 func (b *backward) loseLease() {
 	b.fail(inPart("lease", errLeaseLost))
 	b.saver.bar()
-	if h, ok := b.sink.(sink.Halter); ok {
-		h.Halt()
-		b.halted = true
-	}
 	if b.cut == nil {
 		b.cut = time.After(wireGrace)
 	}
@@ -119,7 +115,7 @@ func (b *backward) loseLease() {
 // in doubt. Then it saves what is settled, if it still may.
 func (b *backward) finish(ctx, reading context.Context) error {
 	b.stopReading(errOver)
-	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver || b.halted {
+	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver {
 		if err := b.endSink(ctx); err != nil {
 			b.end = err
 		}

@@ -53,6 +53,8 @@ type Engine struct {
 	sink    sink.Sink
 	from    source.Position       // where the next stream starts; settled
 	last    checkpoint.Checkpoint // our own last save, or what was loaded
+	tried   checkpoint.Checkpoint // our own last try, which may have been stored without our hearing of it
+	standby bool                  // another instance holds the lease
 	loaded  bool                  // the checkpoint was loaded under the lease we hold
 	started bool                  // a stream was open once in this process
 	began   time.Time
@@ -126,7 +128,7 @@ func (e *Engine) loop(ctx, reading context.Context) error {
 // saveRest saves what an earlier session left settled and not saved, when a
 // stop comes between sessions. A stop is clean only when nothing is left.
 func (e *Engine) saveRest(cause error) error {
-	if e.from == e.last.Position {
+	if e.from == e.last.Position || e.standby { // as a standby it is the active one's matter
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveLimit)

@@ -19,11 +19,11 @@ func (e *Engine) hold(ctx context.Context) error {
 		e.lose(ctx)
 	}
 	if e.lease == nil {
-		lease, err := e.Source.Acquire(ctx, e.standby)
+		lease, err := e.Source.Acquire(ctx, e.standBy)
 		if err != nil {
 			return inPart("source", fmt.Errorf("take the lease: %w", err))
 		}
-		e.lease = lease
+		e.lease, e.standby = lease, false
 	}
 	if e.loaded {
 		return nil
@@ -55,7 +55,8 @@ func gone(l source.Lease) bool {
 	}
 }
 
-func (e *Engine) standby(holder string) {
+func (e *Engine) standBy(holder string) {
+	e.standby = true
 	e.update(func(s *Status) {
 		if s.State != Standby {
 			s.State, s.Since = Standby, time.Now()
@@ -75,7 +76,8 @@ func (e *Engine) load(ctx context.Context) error {
 		return fmt.Errorf("load checkpoint: %w", err)
 	case c.Intent():
 		return e.first(ctx, true)
-	case e.from != "" && c.Equal(e.last):
+	case e.from != "" && (c.Equal(e.last) || c.Equal(e.tried)):
+		e.last = c
 		// Nobody saved since we did, so nobody was active: go on from what we
 		// know to be settled, which may be past the save, without a repeat (I9).
 		return nil
@@ -126,8 +128,8 @@ func (e *Engine) save(ctx context.Context, pos source.Position) error {
 	if !e.lease.Valid() {
 		return errLeaseLost
 	}
-	c, err := e.store(ctx, pos)
-	if err != nil {
+	c := e.attempt(pos)
+	if err := e.store(ctx, c); err != nil {
 		e.update(func(s *Status) { s.SaveErr = err })
 		return err
 	}
@@ -135,14 +137,20 @@ func (e *Engine) save(ctx context.Context, pos source.Position) error {
 	return nil
 }
 
+// attempt makes the checkpoint of pos and remembers it: a save without an
+// answer may be stored, and is not another instance's.
+func (e *Engine) attempt(pos source.Position) checkpoint.Checkpoint {
+	e.tried = checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
+	return e.tried
+}
+
 // store is the only caller of Store.Save for a place. It may run beside Run's
 // goroutine, one at a time.
-func (e *Engine) store(ctx context.Context, pos source.Position) (checkpoint.Checkpoint, error) {
-	c := checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
+func (e *Engine) store(ctx context.Context, c checkpoint.Checkpoint) error {
 	if err := e.Store.Save(ctx, c); err != nil {
-		return c, fmt.Errorf("save checkpoint: %w", err)
+		return fmt.Errorf("save checkpoint: %w", err)
 	}
-	return c, nil
+	return nil
 }
 
 // note remembers c as our last save.

@@ -45,10 +45,8 @@ func (v *saver) start(ctx context.Context, p progress, now bool) (lost bool) {
 	ctx, v.cancel = context.WithTimeout(ctx, saveLimit)
 	result := make(chan saved, 1)
 	v.result = result
-	go func() {
-		c, err := v.store(ctx, p.pos)
-		result <- saved{p, c, err}
-	}()
+	c := v.attempt(p.pos)
+	go func() { result <- saved{p, c, v.store(ctx, c)} }()
 	return false
 }
 

@@ -16,8 +16,22 @@ import (
 // Pauses between tries of one batch, and of the search for leaders.
 const (
 	minPause = 50 * time.Millisecond
-	maxPause = 2 * time.Second
+	maxPause = 3 * time.Second
 )
+
+// pause grows with each try in a row that led nowhere.
+type pause struct {
+	tries int
+	until time.Time
+}
+
+// extend counts a try and gives the time until the next.
+func (p *pause) extend() time.Duration {
+	d := jittered(min(minPause<<min(p.tries, 7), maxPause))
+	p.tries++
+	p.until = time.Now().Add(d)
+	return d
+}
 
 func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
@@ -30,20 +44,23 @@ type outcome struct {
 
 // answer acts on the answer to one request.
 func (s *Sink) answer(l *link, a answer) {
+	if a.err != nil {
+		s.lose(l, a.err)
+	}
 	var o outcome
 	s.mu.Lock()
-	lost := a.err != nil && s.lose(l, a.err)
+	if a.err == nil {
+		delete(s.pauses, l.broker.ID())
+		s.dark = pause{}
+	}
 	for _, b := range a.batches {
+		b.wire = false
+		b.doubt = b.doubt || a.err != nil
 		s.judge(b, a, &o)
 	}
-	if s.sent--; s.sent == 0 {
-		wake(s.quiet)
-	}
+	s.sent--
+	wake(s.quiet)
 	s.mu.Unlock()
-	if lost {
-		_ = l.broker.Close() // so that the next one who needs it opens it anew
-		wake(l.kick)         // its goroutine ends
-	}
 	for _, done := range o.done {
 		s.call(done, nil)
 	}
@@ -52,14 +69,34 @@ func (s *Sink) answer(l *link, a answer) {
 	}
 }
 
-// lose takes a link out of use. Its partitions are routed anew, by fresh
-// metadata: their leader may have moved with the broker. It reports whether it was in use. s.mu is held.
-func (s *Sink) lose(l *link, err error) bool {
-	if l.down {
-		return false
-	}
+// lose takes a link out of use, once. Its connection is closed before its
+// partitions are routed anew, by fresh metadata: their leader may have moved with the broker.
+func (s *Sink) lose(l *link, err error) {
+	s.mu.Lock()
+	down := l.down
 	l.down = true
+	s.mu.Unlock()
+	if down {
+		return
+	}
+	s.log.Info("connection to a broker lost", zap.Int32("broker", l.broker.ID()), zap.Error(err))
+	_ = l.broker.Close() // so that the next one who needs it opens it anew
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphan(l)
+	wake(l.kick) // its goroutine ends
+}
+
+// orphan takes a lost link's partitions off it. They pause together, as long
+// as the broker does, so that it is dialled once for all of them. s.mu is held.
+func (s *Sink) orphan(l *link) {
 	delete(s.links, l.broker)
+	broker := s.pauses[l.broker.ID()]
+	if broker == nil {
+		broker = &pause{}
+		s.pauses[l.broker.ID()] = broker
+	}
+	broker.extend()
 	for _, p := range l.ready {
 		p.listed = false
 	}
@@ -67,13 +104,18 @@ func (s *Sink) lose(l *link, err error) bool {
 	for _, ps := range s.partitions {
 		for _, p := range ps {
 			if p.link == l {
-				p.link, p.stale = nil, true
+				p.unlink()
+				p.pause, p.leader = *broker, l.broker.ID()
 				s.list(p)
 			}
 		}
 	}
-	s.log.Info("connection to a broker lost", zap.Int32("broker", l.broker.ID()), zap.Error(err))
-	return true
+}
+
+// unlink says that the leader is to be looked for anew. s.mu is held.
+func (p *partition) unlink() {
+	p.link, p.stale = nil, true
+	p.lost++
 }
 
 // judge decides about one batch. s.mu is held.
@@ -96,10 +138,7 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 	case elsewhere:
 		s.again(b, true)
 	case anew:
-		s.log.Warn("the broker lost this producer's state; events in doubt are sent again and may be repeats",
-			zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
-		b.partition.renew = true
-		s.again(b, true)
+		s.forget(b, err)
 	case refusedNow:
 		s.refuse(b, err, o)
 	case refusedLater:
@@ -111,9 +150,19 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 	case fatal:
 		o.failed, o.of = permanent(err), b.pending[0].of
 	default:
-		s.log.Warn("the broker answers with a code that is not known here; trying again", zap.Error(err))
+		if b.tries&(b.tries-1) == 0 { // at the first, second, third, fifth, ninth, … try
+			s.log.Warn("the broker answers with a code that is not known here; trying again", zap.Int("try", b.tries+1), zap.Error(err))
+		}
 		s.again(b, false)
 	}
+}
+
+// forget gives a batch's partition a new producer id. s.mu is held.
+func (s *Sink) forget(b *batch, err error) {
+	s.log.Warn("the broker lost or may not know this producer's state; events in doubt are sent again and may be repeats",
+		zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
+	b.partition.renew = true
+	s.again(b, true)
 }
 
 // kind of answer to a batch.
@@ -138,7 +187,7 @@ func verdict(err error) kind {
 		switch {
 		case err == nil:
 			return taken
-		case errors.As(err, &encoding), errors.Is(err, sarama.ErrUnsupportedVersion):
+		case errors.As(err, &encoding):
 			return fatal
 		}
 		return elsewhere // the connection: cut, refused, timed out
@@ -161,7 +210,7 @@ func verdict(err error) kind {
 	case sarama.ErrInvalidRecord, sarama.ErrPolicyViolation, sarama.ErrTopicAuthorizationFailed:
 		return refusedLater
 	case sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrSASLAuthenticationFailed,
-		sarama.ErrUnsupportedForMessageFormat, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidRequiredAcks:
+		sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedForMessageFormat, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidRequiredAcks:
 		return fatal
 	}
 	return unknown
@@ -171,7 +220,7 @@ func verdict(err error) kind {
 func (s *Sink) settle(b *batch, o *outcome) {
 	p := b.partition
 	p.advance(len(b.pending))
-	p.flight = nil
+	p.flight, p.pause = nil, pause{}
 	p.limit += p.limit / 16 // the topic's own limit may have been raised
 	for i := range b.pending {
 		of := b.pending[i].of
@@ -190,12 +239,15 @@ func (s *Sink) settle(b *batch, o *outcome) {
 func (s *Sink) again(b *batch, lookForLeader bool) {
 	p := b.partition
 	if lookForLeader {
-		p.link, p.stale = nil, true
+		if p.link != nil {
+			p.unlink()
+			p.pause.extend()
+		}
 		wake(s.kick)
 	}
-	pause := jittered(min(minPause<<min(b.tries, 6), maxPause))
+	wait := jittered(min(minPause<<min(b.tries, 6), maxPause))
 	b.tries++
-	p.timer = time.AfterFunc(pause, func() {
+	p.timer = time.AfterFunc(wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if p.flight == b {
@@ -210,6 +262,11 @@ func (s *Sink) again(b *batch, lookForLeader bool) {
 // had. A single record ends the sink; its sequence is not used up. s.mu is held.
 func (s *Sink) refuse(b *batch, err error, o *outcome) {
 	n := len(b.pending)
+	if b.doubt && n > 1 {
+		// An earlier copy may be in the log: halves of it would be other batches.
+		s.forget(b, err)
+		return
+	}
 	if n == 1 {
 		o.failed, o.of = failure(err, b.pending[0].message), b.pending[0].of
 		return

@@ -37,6 +37,7 @@ func TestVerdict(t *testing.T) {
 		sarama.ErrInvalidRecord:                    refusedLater,
 		sarama.ErrPolicyViolation:                  refusedLater,
 		sarama.ErrTopicAuthorizationFailed:         refusedLater,
+		sarama.ErrUnsupportedVersion:               fatal,
 		sarama.ErrClusterAuthorizationFailed:       fatal,
 		sarama.PacketEncodingError{Info: "broken"}: fatal,
 		sarama.ErrNonEmptyGroup:                    unknown,
@@ -73,7 +74,7 @@ func TestLostLinkForgetsNoPartition(t *testing.T) {
 		p := &partition{topic: "t", link: l}
 		s.partitions["t"] = []*partition{p}
 		c.set(l, p)
-		s.lose(l, errors.New("EOF"))
+		s.orphan(l)
 		if p.link != nil || p.listed || !p.stale {
 			t.Errorf("%s: still with the lost link: %+v", name, p)
 		}

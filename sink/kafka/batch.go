@@ -17,6 +17,8 @@ type batch struct {
 	pending   []pending
 	bytes     int
 	due       bool      // to be sent (again); else on the wire or pausing
+	wire      bool      // on the wire
+	doubt     bool      // an earlier try had no answer: the broker may have taken it
 	tries     int       // answers that asked for another try
 	first     time.Time // when it was first built
 }
@@ -25,6 +27,7 @@ type batch struct {
 const (
 	recordOverhead = 21
 	headerOverhead = 10
+	batchOverhead  = 61
 )
 
 // onWire is what a message takes in a batch, at most.
@@ -34,7 +37,7 @@ func onWire(m *sink.Message) int {
 
 // cutBatch takes records from p's queue, as many as fit one batch. s.mu is held.
 func (s *Sink) cutBatch(p *partition) *batch {
-	limit := s.cfg.MaxMessageBytes
+	limit := s.cfg.MaxMessageBytes - batchOverhead
 	if p.limit > 0 {
 		limit = min(limit, p.limit)
 	}

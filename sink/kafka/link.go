@@ -151,12 +151,13 @@ func (l *link) collect() (batches []*batch, down bool) {
 		if b == nil {
 			b = s.cutBatch(p)
 		}
-		b.due = false
+		b.due, b.wire = false, true
 		size += b.bytes
 		batches = append(batches, b)
 	}
 	if len(batches) > 0 {
 		s.sent++
+		s.handing++
 	}
 	if len(l.ready) > 0 {
 		wake(l.kick)
@@ -172,12 +173,21 @@ func (l *link) request(batches []*batch) {
 	for _, b := range batches {
 		r.AddBatch(b.partition.topic, b.partition.index, b.records)
 	}
+	defer l.sink.handed()
 	err := l.broker.AsyncProduce(r, func(response *sarama.ProduceResponse, err error) {
 		l.answers <- answer{batches, response, err} // room for one per slot
 	})
 	if err != nil {
 		l.answers <- answer{batches, nil, err}
 	}
+}
+
+// handed counts a request that sarama has written, or given back.
+func (s *Sink) handed() {
+	s.mu.Lock()
+	s.handing--
+	s.mu.Unlock()
+	wake(s.quiet)
 }
 
 const (

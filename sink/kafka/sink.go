@@ -24,15 +24,18 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/sink"
 )
 
+var errClosed = errors.New("sink is closed")
+
 var (
-	errClosed = errors.New("sink is closed")
-	errHalted = errors.New("sink was halted")
+	_ sink.Sink  = (*Sink)(nil)
+	_ sink.Judge = (*Sink)(nil)
 )
 
-// Sink is a sink.Sink, sink.Judge and sink.Halter. Publish, Judge and Close
+// Sink is a sink.Sink and a sink.Judge. Publish, Judge and Close
 // are called by one goroutine; done is called from a goroutine of the sink, or from Publish.
 type Sink struct {
 	cfg    Config
@@ -57,9 +60,12 @@ type Sink struct {
 	lastTopic  string
 	last       []*partition // partitions[lastTopic]: a run of events costs no look-up
 	links      map[*sarama.Broker]*link
+	pauses     map[int32]*pause // of brokers that were lost, by id
+	dark       pause            // of the search for any broker
 	open       map[*publish]struct{}
 	sent       int           // requests without an answer
-	quiet      chan struct{} // size 1: sent became 0
+	handing    int           // those of them that sarama has not written yet
+	quiet      chan struct{} // size 1: one of both went down
 	sticky     int           // counts records without a key
 
 	complaint string // what the router last logged
@@ -81,8 +87,12 @@ type pending struct {
 type partition struct {
 	topic  string
 	index  int32
-	link   *link // to its leader; nil while that is looked for
-	stale  bool  // the leader we know is not the leader: ask again
+	link   *link     // to its leader; nil while that is looked for
+	stale  bool      // the leader we know is not the leader: ask again
+	lost   int       // counts how often link became nil, so that an old finding is not taken for a new one
+	pause  pause     // of the search for a leader
+	leader int32     // broker of the last link that was lost; 0 or -1 may be none
+	absent time.Time // since when the cluster does not know it; zero: it does
 	queue  []pending
 	bytes  int    // of queue
 	limit  int    // bytes of a batch the broker takes, where it took less than we are set to; else 0
@@ -131,11 +141,13 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 		return nil, err
 	}
 	_ = seed.Close() // it has served
+	s := newSink(cfg, codec, nil, log)
+	kafkaconn.Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
 	client, err := sarama.NewClient(cfg.Brokers, conf)
 	if err != nil {
 		return nil, err
 	}
-	s := newSink(cfg, codec, client, log)
+	s.client, s.topics.client = client, client
 	if s.id, err = s.freshID(); err != nil {
 		_ = client.Close()
 		return nil, err
@@ -148,7 +160,7 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
-		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, open: map[*publish]struct{}{},
+		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
 }
 
@@ -164,7 +176,11 @@ func (s *Sink) freshID() (producerID, error) {
 // Publish puts the batch into its partitions' queues. It waits for topics that
 // don't exist yet; an ended ctx then finishes the sink.
 func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error)) {
-	if err := s.topics.wait(ctx, s.stop, msgs); err != nil {
+	err := s.topics.wait(ctx, s.stop, msgs)
+	if err == nil {
+		err = s.pin(msgs)
+	}
+	if err != nil {
 		s.finish(err)
 	}
 	s.mu.Lock()
@@ -176,33 +192,29 @@ func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error
 	}
 	of := &publish{left: len(msgs), done: done}
 	s.open[of] = struct{}{}
-	err := s.enqueue(msgs, of)
-	s.mu.Unlock()
-	if err != nil {
-		s.finish(err)
-	}
-}
-
-// enqueue sorts msgs into partitions. s.mu is held.
-func (s *Sink) enqueue(msgs []sink.Message, of *publish) error {
 	for i := range msgs {
 		m := &msgs[i]
 		if m.Topic != s.lastTopic || s.last == nil {
-			if err := s.use(m.Topic); err != nil {
-				return err
-			}
+			s.lastTopic, s.last = m.Topic, s.partitions[m.Topic]
 		}
 		p := s.last[s.choose(m.Key)]
 		p.queue = append(p.queue, pending{m, of})
 		p.bytes += m.Size()
 		s.list(p)
 	}
-	return nil
+	s.mu.Unlock()
 }
 
-// use makes a topic the current one; its number of partitions is pinned the first time.
-func (s *Sink) use(topic string) error {
-	if s.partitions[topic] == nil {
+// pin fixes the number of partitions of topics that are used for the first
+// time. Only the goroutine that publishes adds to s.partitions.
+func (s *Sink) pin(msgs []sink.Message) error {
+	last := ""
+	for i := range msgs {
+		topic := msgs[i].Topic
+		if topic == last || s.partitions[topic] != nil {
+			last = topic
+			continue
+		}
 		ids, err := s.client.Partitions(topic)
 		if err != nil {
 			return fmt.Errorf("look up topic %q: %w", topic, err)
@@ -211,9 +223,10 @@ func (s *Sink) use(topic string) error {
 		for i := range all {
 			all[i] = &partition{topic: topic, index: int32(i), id: s.id}
 		}
+		s.mu.Lock()
 		s.partitions[topic] = all
+		s.mu.Unlock()
 	}
-	s.lastTopic, s.last = topic, s.partitions[topic]
 	return nil
 }
 
@@ -259,9 +272,6 @@ func (s *Sink) finish(err error) {
 	s.mu.Unlock()
 }
 
-// Halt implements sink.Halter.
-func (s *Sink) Halt() { s.finish(errHalted) }
-
 func (s *Sink) halt() { s.halted.Do(func() { close(s.stop) }) }
 
 // fail finishes the sink and answers the batch it was about, so that the
@@ -301,8 +311,16 @@ func (s *Sink) Close(ctx context.Context) error {
 	s.finish(errClosed)
 	err := s.answered(ctx)
 	s.cut()
-	go func() { _ = s.client.Close() }() // may wait for brokers that are down
-	s.work.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.work.Wait()
+		_ = s.client.Close() // may wait for brokers that are down
+	}()
+	select {
+	case <-ended:
+	case <-time.After(5 * handTime): // sarama holds somebody back, who can send nothing any more
+	}
 	s.mu.Lock()
 	reason := s.err
 	var left []func(error)
@@ -324,19 +342,31 @@ func (s *Sink) Close(ctx context.Context) error {
 	return err
 }
 
-// answered waits until nothing is on the wire.
+// answered waits until nothing is on the wire. A request that sarama still
+// holds when sending has ended never gets there: it dials, or is throttled.
 func (s *Sink) answered(ctx context.Context) error {
+	var held <-chan time.Time
 	for {
 		s.mu.Lock()
-		sent := s.sent
+		sent, handing := s.sent, s.handing
 		s.mu.Unlock()
-		if sent == 0 {
+		switch {
+		case sent == 0:
 			return nil
+		case sent > handing:
+			held = nil
+		case held == nil:
+			held = time.After(handTime)
 		}
 		select {
 		case <-s.quiet:
+		case <-held:
+			return nil
 		case <-ctx.Done():
 			return fmt.Errorf("close kafka sink: %w", ctx.Err())
 		}
 	}
 }
+
+// handTime is far more than handing a request to an open connection takes.
+const handTime = 200 * time.Millisecond

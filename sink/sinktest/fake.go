@@ -12,9 +12,6 @@ import (
 // closed, and for those published afterwards.
 var ErrClosed = errors.New("sink is closed")
 
-// ErrHalted is what a Fake answers for batches published after Halt.
-var ErrHalted = errors.New("sink was halted")
-
 // Fake is a scripted sink.Sink. Without a script it takes every batch and
 // settles it at once, before Publish returns. Its zero value is ready, and its
 // methods may be called from any goroutine. done is never called under its lock.
@@ -71,16 +68,6 @@ func (f *Fake) Judge(m *sink.Message) *sink.Refusal {
 		return nil
 	}
 	return f.Refuse(m)
-}
-
-// Halt finishes the sink as sink.Halter does: held batches stay, and may still
-// be released; later ones are answered with ErrHalted.
-func (f *Fake) Halt() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = ErrHalted
-	}
 }
 
 // Close finishes the sink and settles held batches with ErrClosed, or with

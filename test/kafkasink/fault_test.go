@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 
@@ -31,7 +35,7 @@ func TestFaultsThatMend(t *testing.T) {
 		{"leaders move", (*kfake.Cluster).ShufflePartitionLeaders},
 		{"connections drop", func(c *kfake.Cluster) { c.ControlKey(int16(kmsg.Produce), drop) }},
 		{"brokers gone for a while", func(c *kfake.Cluster) {
-			left := 60
+			left := 15
 			c.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
 				left--
 				c.KeepControl()
@@ -141,7 +145,7 @@ func TestRefusalThatStaysFinishesTheSink(t *testing.T) {
 
 // A sink that lost the lease must not send what waits in it, not even when it
 // is closed and the brokers would take it; what they have taken counts.
-func TestHaltedSinkSendsNothing(t *testing.T) {
+func TestClosedSinkSendsNothing(t *testing.T) {
 	cluster := fake(t)
 	// The answer to the first request is held back until the sink is halted.
 	held, wire := make(chan func(), 1), make(chan struct{})
@@ -162,12 +166,17 @@ func TestHaltedSinkSendsNothing(t *testing.T) {
 		waiting := numbered(topic, 97, 1)
 		a.publish(t.Context(), s, waiting)
 	}
-	s.Halt()
+	closed := make(chan error)
+	go func() { closed <- s.Close(limited(t)) }()
+	harness.Eventually(t, "the end of sending", func() bool {
+		var err error
+		s.Publish(t.Context(), nil, func(e error) { err = e })
+		return err != nil
+	})
 	(<-held)()
-	a.when(t, func(got [][]error) bool { return len(got[0]) > 0 })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_ = s.Close(ctx)
+	if err := <-closed; err != nil {
+		t.Fatalf("Close: %v", err)
+	}
 	got := a.all(t)
 	if got[0] != nil {
 		t.Fatalf("what was on the wire: done(%v)", got[0])
@@ -244,6 +253,107 @@ func TestCloseWithASilentBroker(t *testing.T) {
 	}
 	if err := a.all(t)[0]; err == nil {
 		t.Fatal("settled with nil without an answer")
+	}
+}
+
+// A throttled request is held back by the client; nothing of it may be sent
+// any more, and Close doesn't wait for the throttle.
+func TestCloseWhileThrottled(t *testing.T) {
+	cluster := fake(t, kfake.NumBrokers(1))
+	var requests atomic.Int32
+	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		requests.Add(1)
+		answer := r.ResponseKind().(*kmsg.ProduceResponse)
+		answer.ThrottleMillis = 60_000
+		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+			to := kmsg.ProduceResponseTopic{Topic: topic.Topic}
+			for _, p := range topic.Partitions {
+				to.Partitions = append(to.Partitions, kmsg.ProduceResponseTopicPartition{Partition: p.Partition, ErrorCode: kerr.NotEnoughReplicas.Code})
+			}
+			answer.Topics = append(answer.Topics, to)
+		}
+		return answer, nil, true
+	})
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 1))
+	harness.Eventually(t, "the first request", func() bool { return requests.Load() == 1 })
+	harness.Eventually(t, "sarama holding back the second try", func() bool {
+		stacks := make([]byte, 1<<20)
+		return bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("waitIfThrottled"))
+	})
+	if err := s.Close(limited(t)); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if err := a.all(t)[0]; err == nil {
+		t.Fatal("settled with nil")
+	}
+	if n := requests.Load(); n != 1 {
+		t.Fatalf("%d requests reached the broker, want the one before Close", n)
+	}
+}
+
+// A topic that is deleted while events wait ends the sink, so that the next
+// one names it or makes it; it is no silent wait.
+func TestTopicDeletedUnderWay(t *testing.T) {
+	cluster := fake(t)
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 100))
+	a.wantDelivered(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client).DeleteTopics(limited(t), topic); err != nil {
+		t.Fatal(err)
+	}
+	a.publish(t.Context(), s, numbered(topic, 100, 100))
+	if err := a.all(t)[1]; err == nil || !strings.Contains(err.Error(), topic) {
+		t.Fatalf("done(%v)", err)
+	}
+}
+
+// Many partitions of a dead broker are looked for together: no storm of connections.
+func TestDeadBrokersAreDialledSeldom(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(50, topic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 500))
+	a.wantDelivered(t)
+	address := cluster.ListenAddrs()[0]
+	cluster.Close()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dials := make(chan time.Time, 10000)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dials <- time.Now()
+			_ = c.Close()
+		}
+	}()
+	a.publish(t.Context(), s, numbered(topic, 500, 500))
+	// The pauses grow from 50 ms to 3 s: the 15th dial is a matter of seconds
+	// for one search, and of none for fifty.
+	first := <-dials
+	var last time.Time
+	for range 14 {
+		last = <-dials
+	}
+	if took := last.Sub(first); took < time.Second {
+		t.Errorf("15 dials within %s", took)
 	}
 }
 
