@@ -42,8 +42,8 @@
 //   - I8: Alive means moving: readiness follows bytes read and acks received,
 //     not the existence of a process.
 //   - I9: A session starts in this order: lease held, then the checkpoint is
-//     loaded, then the stream is opened. On losing the lease nothing is sent,
-//     re-sent or saved; answers to requests on the wire still count. The session
+//     loaded, then the stream is opened. On losing the lease nothing is
+//     read or saved any more; what the sink has taken may still be acknowledged within wireGrace, then it is given up. The session
 //     takes the lease again and reloads the checkpoint: if it equals its own last
 //     save, nobody was active and it goes on without a repeat; otherwise all that
 //     is in doubt is abandoned.

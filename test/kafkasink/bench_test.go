@@ -27,8 +27,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
 		// kfake's own, when a cluster is closed while a request sleeps in it.
 		goleak.IgnoreAnyFunction("github.com/twmb/franz-go/pkg/kfake.(*Cluster).continueSleptControl"),
-		// What sarama holds back until a throttle is over; it can send nothing any more.
-		goleak.IgnoreAnyFunction("github.com/IBM/sarama.(*Broker).waitIfThrottled"),
 		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
 

@@ -265,7 +265,7 @@ func TestCloseWhileThrottled(t *testing.T) {
 		cluster.KeepControl()
 		requests.Add(1)
 		answer := r.ResponseKind().(*kmsg.ProduceResponse)
-		answer.ThrottleMillis = 60_000
+		answer.ThrottleMillis = 4000
 		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
 			to := kmsg.ProduceResponseTopic{Topic: topic.Topic}
 			for _, p := range topic.Partitions {
@@ -289,6 +289,10 @@ func TestCloseWhileThrottled(t *testing.T) {
 	if err := a.all(t)[0]; err == nil {
 		t.Fatal("settled with nil")
 	}
+	harness.Eventually(t, "the end of the throttle", func() bool {
+		stacks := make([]byte, 1<<22)
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("waitIfThrottled"))
+	})
 	if n := requests.Load(); n != 1 {
 		t.Fatalf("%d requests reached the broker, want the one before Close", n)
 	}
