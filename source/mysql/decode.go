@@ -54,9 +54,13 @@ type decoder struct {
 	saves    []savepoint
 	rows     []source.Row
 	settled  int // rows[:settled] are committed
+	ends     []border
+	base     string // GTIDs before the first of ends
+	split    bool   // pieces of the settled rows have been handed on
 	bytes    int
 	moved    bool   // at moved since the last batch
 	logBytes uint64 // bytes of log read
+	seconds  uint32 // when the last event was logged, Unix time
 	arena    []byte
 	values   []source.Value
 	updates  uint64
@@ -105,6 +109,9 @@ func (d *decoder) packet(b []byte) error {
 		return err
 	}
 	d.advance(e)
+	if e.seconds > 0 {
+		d.seconds = e.seconds
+	}
 	return d.event(e)
 }
 
@@ -233,6 +240,10 @@ func (d *decoder) batch() (b source.Batch, ok bool) {
 	b.Rows = d.rows[:n:n]
 	d.settled -= n
 	rest := d.rows[n:]
+	if d.settled == 0 && !d.split {
+		b.At = d.borders()
+	}
+	d.split = d.settled > 0
 	if d.settled == 0 {
 		d.rows = append([]source.Row(nil), rest...)
 		b.Position = d.position()
@@ -249,10 +260,6 @@ func (d *decoder) batch() (b source.Batch, ok bool) {
 // position is the place behind the last transaction that ended.
 func (d *decoder) position() source.Position {
 	p := d.at
-	if p.mariadb {
-		p.gtids = d.maria.String()
-	} else if p.byGTID {
-		p.gtids = d.mysql.String()
-	}
+	p.gtids = d.gtids()
 	return p.position()
 }

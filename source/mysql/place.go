@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
+
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 )
@@ -366,10 +368,35 @@ func (s *Source) judgeFile(ctx context.Context, q *session, at place) error {
 	return fault.Position(fault.CodePositionLost, anew, nil, "binary log %s is gone (the oldest is %s): it was purged, or the server was reset", at.file, oldest)
 }
 
+// knows reports whether the server's log ever held the stored GTIDs.
+func (s *Source) knows(ctx context.Context, q *session, at place) (bool, error) {
+	text, err := q.value(ctx, "SELECT @@global.gtid_binlog_state")
+	if err != nil {
+		return false, fmt.Errorf("ask for the server's GTIDs: %w", err)
+	}
+	type origin struct{ domain, server uint32 }
+	logged := map[origin]uint64{} // the state has an entry per domain and server
+	for entry := range strings.SplitSeq(oneLine(text), ",") {
+		if g, err := mysql.ParseMariadbGTID(strings.TrimSpace(entry)); err == nil {
+			logged[origin{g.DomainID, g.ServerID}] = g.SequenceNumber
+		}
+	}
+	for entry := range strings.SplitSeq(at.gtids, ",") {
+		g, err := mysql.ParseMariadbGTID(entry)
+		if err != nil || logged[origin{g.DomainID, g.ServerID}] < g.SequenceNumber {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // judgeMariaDB has no server uuid to go by: the stored place in the file must
 // still give the stored GTIDs.
 func (s *Source) judgeMariaDB(ctx context.Context, q *session, at place) error {
 	if err := s.judgeFile(ctx, q, at); err != nil {
+		if known, kerr := s.knows(ctx, q, at); kerr == nil && !known {
+			return fault.Position(fault.CodeForeign, otherServer, err, "the server never logged the checkpoint's GTIDs %q: either the address now leads to another server, or this one was reset", at.gtids)
+		}
 		return err
 	}
 	text, err := s.gtidsAt(ctx, q, at)

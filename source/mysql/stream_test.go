@@ -119,6 +119,26 @@ func TestStreamHandsOverTransactions(t *testing.T) {
 	})
 }
 
+// A server that always writes something sends no heartbeat; an event of this
+// very moment tells the end as well.
+func TestStreamKnowsTheEndOfABusyLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, s := startDump(t)
+		d.seconds = uint32(time.Now().Add(-time.Minute).Unix())
+		go d.rows(11, 1)
+		if b := next(t, s, time.Second); b == nil || b.CaughtUp {
+			t.Errorf("a minute behind: %+v", b)
+		}
+		d.seconds = uint32(time.Now().Unix())
+		go d.rows(12, 2)
+		if b := next(t, s, time.Second); b == nil || !b.CaughtUp {
+			t.Errorf("at the end: %+v", b)
+		}
+		closed(t, s)
+	})
+}
+
 // Heartbeats are life; without them a server is gone.
 func TestStreamSilence(t *testing.T) {
 	t.Parallel()

@@ -264,6 +264,9 @@ func (d *decoder) end(commit bool) error {
 	if !commit {
 		d.rows = d.rows[:d.settled]
 	}
+	if d.settled == 0 && len(d.rows) > 0 {
+		d.base, d.ends = d.gtids(), nil // where the borders of this batch count from
+	}
 	d.settled = len(d.rows)
 	if d.gtid != nil {
 		d.gtid()
@@ -271,6 +274,9 @@ func (d *decoder) end(commit bool) error {
 	d.at.file, d.at.pos, d.at.at = d.file, d.pos, time.Time{}
 	if d.at.mariadb {
 		d.at.at = d.tx.CommitAt
+	}
+	if d.settled > 0 && !d.split {
+		d.ends = append(d.ends, border{d.settled, d.at, d.tx.ID})
 	}
 	d.tx, d.inside, d.gtid, d.saves, d.moved = nil, false, nil, d.saves[:0], true
 	return nil

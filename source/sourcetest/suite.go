@@ -33,6 +33,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"committed rows in order, rolled back never", rowsInOrder},
 		{"a position resumes right behind its rows", resumes},
 		{"a large transaction has one position at its end", largeTransaction},
+		{"a batch tells the places inside it", borders},
 		{"what was confirmed is not sent again, the rest is", confirms},
 		{"the lease has one holder", leaseIsExclusive},
 		{"a position of something else is refused", strangePositions},
@@ -182,6 +183,49 @@ func largeTransaction(t *testing.T, s Subject) {
 	ids, _ := collect(t, again, len(want))
 	if len(ids) != len(want) {
 		t.Errorf("%d rows the second time, want the whole transaction", len(ids))
+	}
+}
+
+// Written while nobody reads, several transactions share a batch.
+func borders(t *testing.T, s Subject) {
+	one := s.New(t)
+	stream, first := open(t, one, "")
+	shut(t, stream)
+	s.Commit(t, "1", "2")
+	s.Commit(t, "3")
+	s.Commit(t, "4", "5")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := one.Open(ctx, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	places := map[int]source.Position{} // rows before it -> place
+	for n := 0; n < 5; {
+		b, err := stream.Next(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range b.Rows {
+			if at := b.At(i + 1); at != "" {
+				places[n+i+1] = at
+			}
+		}
+		n += len(b.Rows)
+	}
+	shut(t, stream)
+	if len(places) != 3 {
+		t.Fatalf("places %v, want one behind each of three transactions", places)
+	}
+	all := []string{"1", "2", "3", "4", "5"}
+	for _, n := range []int{2, 3} { // forwards: a server may forget what is before a place that was opened
+		again, err := one.Open(ctx, places[n])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids, _ := collect(t, again, len(all)-n)
+		same(t, ids, all[n:]...)
+		shut(t, again)
 	}
 }
 
