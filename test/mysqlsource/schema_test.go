@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/source"
+	"github.com/outboxd/outboxd/source/mysql"
 )
 
 // hidden are columns that a client does not name, before and between those it does. On MySQL a
@@ -125,7 +127,7 @@ func TestSchemaChangesWhileRead(t *testing.T) {
 // The table was changed while nobody read: the right names where the log has
 // them, else a stop with the reason, never values under the wrong names.
 func TestSchemaChangedWhileStopped(t *testing.T) {
-	for name, change := range map[string]string{
+	changes := map[string]string{
 		"added":     "ALTER TABLE outbox ADD z INT FIRST",
 		"dropped":   "ALTER TABLE outbox DROP b",
 		"retyped":   "ALTER TABLE outbox MODIFY b VARCHAR(21)",
@@ -133,19 +135,26 @@ func TestSchemaChangedWhileStopped(t *testing.T) {
 		"renamed":   "ALTER TABLE outbox RENAME COLUMN a TO c, RENAME COLUMN b TO a",
 		"truncated": "TRUNCATE outbox",
 		"gone":      "DROP TABLE outbox",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eachServer(t, func(t *testing.T, server string) {
-				t.Parallel()
-				d := newDatabase(t, server, "CREATE TABLE outbox (id INT, a VARCHAR(20), b VARCHAR(20))")
-				s := newSource(t, d.config())
-				at := begin(t, s)
-				w := d.session(t)
-				w.exec(t, "INSERT INTO outbox (id, a, b) VALUES (1, 'a1', 'b1')")
-				w.exec(t, "DO SLEEP(1.1)") // a table's age is told in seconds
-				w.exec(t, change)
-				st := stream(t, s, at)
+	}
+	type stopped struct {
+		database
+		source *mysql.Source
+		at     source.Position
+	}
+	eachServer(t, func(t *testing.T, server string) {
+		t.Parallel()
+		all := map[string]stopped{}
+		for name := range changes {
+			d := newDatabase(t, server, "CREATE TABLE outbox (id INT, a VARCHAR(20), b VARCHAR(20))")
+			s := newSource(t, d.config())
+			all[name] = stopped{d, s, begin(t, s)}
+			d.exec(t, "INSERT INTO outbox (id, a, b) VALUES (1, 'a1', 'b1')")
+		}
+		all["gone"].exec(t, "DO SLEEP(1.1)") // a table's age is told in seconds
+		for name, d := range all {
+			t.Run(name, func(t *testing.T) {
+				d.exec(t, changes[name])
+				st := stream(t, d.source, d.at)
 				if named(server) || name == "truncated" { // that leaves the table's age and columns as they were
 					got, _ := rows(t, st, 1)
 					if v := got[0].Values[got[0].Table.Column("a")].Data; string(v) != "a1" {
@@ -158,8 +167,8 @@ func TestSchemaChangedWhileStopped(t *testing.T) {
 					t.Errorf("%d rows, %v", len(read), err)
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // A server whose own character set is another one still tells names as they are.
