@@ -79,7 +79,7 @@ func connectorRows() []Variable {
 func sourceRows() []Variable {
 	return []Variable{
 		{Name: "OUTBOXD_SOURCE_URL", Unset: "required", Secret: true,
-			Meaning: "the database. `postgres://` takes libpq's parameters; `mysql://` and `mariadb://` (the same) take the mysql client's words: `ssl-mode` (`DISABLED`, `PREFERRED`, the default, `REQUIRED`, `VERIFY_CA`, `VERIFY_IDENTITY`), `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket`",
+			Meaning: "the database. `postgres://` takes libpq's parameters; `mysql://` and `mariadb://` (the same) take the mysql client's words: `ssl-mode` (`DISABLED`, `PREFERRED`, the default, `REQUIRED`, `VERIFY_CA`, the default with `ssl-ca`, `VERIFY_IDENTITY`), `ssl-ca`, `ssl-cert`, `ssl-key` (paths), `socket`",
 			kind: kind{urlLegal, func(c *Config, v string) error {
 				a, err := parseURL(v)
 				c.Source.Scheme, c.Source.Database, c.Source.URL = a.scheme, a.database, a.String()

@@ -307,7 +307,7 @@ func failure(err error, m *sink.Message) error {
 	case errors.Is(err, sarama.ErrInvalidRecord):
 		r.Reason, r.Fix = ReasonInvalidRecord, "See the broker's log; a compacted topic takes no record without a key."
 	case errors.Is(err, sarama.ErrInvalidTimestamp):
-		r.Reason, r.Fix = ReasonBadTimestamp, "Change message.timestamp.before.max.ms or .after.max.ms of the topic, or map another timestamp column."
+		r.Reason, r.Fix = ReasonBadTimestamp, "Change message.timestamp.before.max.ms or .after.max.ms of the topic."
 	default:
 		return fmt.Errorf("publish to topic %q: %w", m.Topic, err)
 	}

@@ -49,7 +49,7 @@ func (s *Sink) Judge(m *sink.Message) *sink.Refusal {
 		return &sink.Refusal{
 			Reason: ReasonBadTimestamp,
 			Detail: fmt.Sprintf("timestamp %s is not between 1970 and 2200", m.Timestamp.UTC().Format("2006-01-02")),
-			Fix:    "Correct the row's timestamp, or map another column as OUTBOXD_COLUMN_TIMESTAMP.",
+			Fix:    "The record's timestamp is the commit time: see the database server's clock.",
 		}
 	}
 	return nil

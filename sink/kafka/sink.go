@@ -158,7 +158,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, log *zap.Logger) *Sink {
 	return &Sink{
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
-		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}},
+		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, denied: map[string]time.Time{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}

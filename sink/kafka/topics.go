@@ -20,13 +20,13 @@ type topics struct {
 	client sarama.Client // gives up at once; the waiting is ours
 	log    *zap.Logger
 	known  map[string]bool
-	said   map[string]string // topic -> what the log last said of it
-	last   string            // the topic last found known, so a run of events costs no look-up
+	said   map[string]string    // topic -> what the log last said of it
+	denied map[string]time.Time // topic -> since when we may not see it
+	last   string               // the topic last found known, so a run of events costs no look-up
 }
 
 // wait returns when every topic of msgs is there, or stop is closed (with nil), or
-// with why not. Everything in the batch waits, and what comes behind it; only
-// a produce path of our own could let other topics pass.
+// with why not. Everything in the batch waits, and what comes behind it.
 func (t *topics) wait(ctx context.Context, stop <-chan struct{}, msgs []sink.Message) error {
 	missing := t.missing(msgs)
 	pause := 100 * time.Millisecond
@@ -89,6 +89,9 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 	case err == nil:
 		t.found(m.Topic)
 		return true, nil
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) && t.deniedFor(m.Topic) < t.cfg.RejectAfter:
+		t.say(m.Topic, "not allowed to look up topic, trying on for OUTBOXD_REJECT_AFTER", authorizeFix)
+		return false, nil
 	case errors.Is(err, sarama.ErrInvalidTopic), errors.Is(err, sarama.ErrTopicAuthorizationFailed):
 		return false, failure(err, m)
 	case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
@@ -109,7 +112,18 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 	return false, nil // its partitions have leaders a moment later
 }
 
+// deniedFor is how long the right on a topic has been missing.
+func (t *topics) deniedFor(topic string) time.Duration {
+	since, ok := t.denied[topic]
+	if !ok {
+		since = time.Now()
+		t.denied[topic] = since
+	}
+	return time.Since(since)
+}
+
 func (t *topics) found(topic string) {
+	delete(t.denied, topic)
 	t.known[topic] = true
 	if _, waited := t.said[topic]; waited {
 		delete(t.said, topic)

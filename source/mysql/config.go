@@ -147,7 +147,7 @@ func parseURL(text string) (endpoint, error) {
 }
 
 func (e *endpoint) parameters(values url.Values) error {
-	mode, ca, cert, key := "PREFERRED", "", "", ""
+	mode, ca, cert, key := "", "", "", ""
 	for name := range values {
 		value := values.Get(name)
 		switch name {
@@ -173,6 +173,12 @@ func (e *endpoint) parameters(values url.Values) error {
 
 // secure builds the TLS settings as the mysql client understands its modes.
 func (e *endpoint) secure(mode, ca, cert, key string) error {
+	if mode == "" { // as the mysql client: who names an authority wants the server verified
+		mode = "PREFERRED"
+		if ca != "" {
+			mode = "VERIFY_CA"
+		}
+	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
 		pem, err := os.ReadFile(ca)

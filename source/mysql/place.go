@@ -36,7 +36,7 @@ func (s *Source) examineTable(ctx context.Context, q *session, t TableName) erro
 	case code == 1146 || code == 1049:
 		return fault.Config(fault.CodeTableMissing, "create the table, or correct OUTBOXD_TABLES", err, "table %s does not exist", t)
 	case code == 1142 || code == 1044:
-		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, account(s.endpoint.user)), err, "the account may not read %s", t)
+		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, s.server.quotedAccount()), cause(err), "the account may not read %s", t)
 	case err != nil:
 		return fmt.Errorf("look at table %s: %w", t, err)
 	}
@@ -66,7 +66,23 @@ func (s *Source) examineTable(ctx context.Context, q *session, t TableName) erro
 	return nil
 }
 
-func account(user string) string { return "'" + strings.ReplaceAll(user, "'", "''") + "'@…" }
+// quotedAccount is the account as GRANT takes it.
+func (v *server) quotedAccount() string {
+	user, host := v.account, "%"
+	if i := strings.LastIndexByte(v.account, '@'); i >= 0 {
+		user, host = v.account[:i], v.account[i+1:]
+	}
+	q := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	return q(user) + "@" + q(host)
+}
+
+// cause is the server's own error below a fault that says the same in general.
+func cause(err error) error {
+	if f := fault.As(err); f != nil && f.Err != nil {
+		return f.Err
+	}
+	return err
+}
 
 func (d describedColumn) kind() source.Kind {
 	switch d.dataType {
@@ -148,7 +164,7 @@ func (s *Source) clientGrant() string {
 
 func (s *Source) missingGrant(err error, right string) error {
 	if code := errorCode(err); code == 1227 || code == 1045 || code == 1142 {
-		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT %s ON *.* TO %s", right, account(s.endpoint.user)), err, "the account lacks %s", right)
+		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT %s ON *.* TO %s", right, s.server.quotedAccount()), cause(err), "the account lacks %s", right)
 	}
 	return err
 }
