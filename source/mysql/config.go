@@ -82,7 +82,7 @@ func (t TableName) String() string { return quote(t.Schema) + "." + quote(t.Name
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
-// Times of the lease and the stream. Each depends on the others (DESIGN: lease).
+// Times of the lease and the stream. Each depends on the others (docs/architecture.md, "The lease").
 const (
 	leasePing      = 5 * time.Second
 	leaseTrust     = 10 * time.Second

@@ -71,7 +71,7 @@ type Source struct {
 var _ source.Source = (*Source)(nil)
 
 // The times of the lease and the stream. They are fields of no option: each
-// depends on the others (DESIGN: lease).
+// depends on the others (docs/architecture.md, "The lease").
 const (
 	leasePing        = 5 * time.Second  // between two questions on the lease's session
 	leaseTrust       = 10 * time.Second // how long an answer is trusted, from the sending of its question

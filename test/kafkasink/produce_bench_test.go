@@ -92,7 +92,7 @@ func ownSink(b testing.TB, _ string) (func([]sink.Message, func()), func()) {
 	}, func() { _ = s.Close(context.Background()) }
 }
 
-// asyncProducer has the settings that bear faults (FACTS of sarama: patient
+// asyncProducer has the settings that bear faults (patient
 // retries, idempotence, one request in flight) and the same compression and linger.
 func asyncProducer(b testing.TB, _ string) (func([]sink.Message, func()), func()) {
 	c := sarama.NewConfig()
