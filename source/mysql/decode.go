@@ -52,6 +52,7 @@ type decoder struct {
 	inside   bool // between BEGIN and its end
 	index    uint32
 	saves    []savepoint
+	lost     error // why the transaction can't be handed on, should it commit
 	rows     []source.Row
 	settled  int // rows[:settled] are committed
 	ends     []border

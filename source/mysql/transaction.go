@@ -142,7 +142,7 @@ func (d *decoder) statement(text, schema string) error {
 		return d.xa(l.next())
 	case t.one("INSERT", "REPLACE", "LOAD", "CREATE"):
 		if err := d.insertsAsText(text, schema); err != nil {
-			return err
+			d.lost = err
 		}
 	}
 	d.forget(text)
@@ -157,7 +157,7 @@ func (d *decoder) statement(text, schema string) error {
 }
 
 // insertsAsText refuses rows of ours that were logged as text (binlog_format set
-// by one session): they are not in the log (I5).
+// by one session): they are not in the log (I5). The refusal waits for the commit.
 func (d *decoder) insertsAsText(text, schema string) error {
 	into, ok := inserts(text, schema)
 	if !ok {
@@ -261,6 +261,9 @@ func (d *decoder) end(commit bool) error {
 	if d.tx == nil {
 		return errNoBegin
 	}
+	if commit && d.lost != nil {
+		return d.lost
+	}
 	if !commit {
 		d.rows = d.rows[:d.settled]
 	}
@@ -278,6 +281,6 @@ func (d *decoder) end(commit bool) error {
 	if d.settled > 0 && !d.split {
 		d.ends = append(d.ends, border{d.settled, d.at, d.tx.ID})
 	}
-	d.tx, d.inside, d.gtid, d.saves, d.moved = nil, false, nil, d.saves[:0], true
+	d.tx, d.inside, d.gtid, d.lost, d.saves, d.moved = nil, false, nil, nil, d.saves[:0], true
 	return nil
 }
