@@ -108,17 +108,20 @@ func brokerFault(t *testing.T, at stage, action string) {
 	s.more(300)
 	s.end(l)
 	s.delivered()
-	restarts, _ := p.Metric("outboxd_restarts_total")
 	p.Stop(t)
 	report := s.judge("broker " + action)
-	t.Logf("sessions ended by an error: %v", restarts)
-	if restarts == 0 {
-		checker.Require(t, report, 0)
-		return
+	// A broker that is stopped repeats nothing. One that is killed may have
+	// forgotten a batch that it took and did not answer, and takes the copy: at
+	// most what was on the wire.
+	window := 0
+	if action == "kill" {
+		window = harness.Times(1, 5) * onTheWire
 	}
-	report.Inversions = checker.Finding{}
-	checker.Require(t, report, report.Records)
+	checker.Require(t, report, window)
 }
+
+// onTheWire bounds what a load of 8 writers has without an answer at one moment.
+const onTheWire = 200
 
 // proxied puts a proxy between the connector and its database.
 func (s *scene) proxied() *faultproxy.Proxy {
