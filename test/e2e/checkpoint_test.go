@@ -234,8 +234,8 @@ func TestCheckpointTopicShared(t *testing.T) {
 	}
 	two.run(0, "checkpoint", "delete", "--yes")
 	last := one.active("OUTBOXD_START=resume")
-	one.commit(20) // behind what comes again, so that all of that has come when these have
-	one.finish(last, "topic shared", 100+200) // at most all that was there at each kill
+	one.commit(20)                                                      // behind what comes again, so that all of that has come when these have
+	one.finish(last, "topic shared", 100+200)                           // at most all that was there at each kill
 	two.finish(two.active(), "topic shared, its checkpoint deleted", 0) // the slot is there
 }
 
