@@ -26,7 +26,7 @@ type address struct {
 	database string
 }
 
-var errURLChars = errors.New("can't be taken apart: percent-encode / ? # @ and : within user and password, or give the password as OUTBOXD_SOURCE_PASSWORD")
+var errURLChars = errors.New("can't be taken apart: percent-encode % / ? # @ and : within user and password, or give the password as OUTBOXD_SOURCE_PASSWORD")
 
 // parseURL splits a database URL. It is not net/url's job: a list of hosts
 // with ports is legal here and not there. No error repeats any part of s.

@@ -213,7 +213,7 @@ func (s *Source) status(ctx context.Context, q *session) (logEnd, error) {
 // is lost leaves no trace, and resume can never find one.
 func (s *Source) Begin(ctx context.Context, first source.First) (source.Position, error) {
 	if first.Mode == source.StartResume {
-		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now; if not, find out who removed the checkpoint: rows committed since are not published by now", nil,
+		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now; if not, find out who removed the checkpoint, put it back (`outboxd checkpoint copy`), or compare the table with Kafka: OUTBOXD_START=now goes on from here and leaves out what was committed since", nil,
 			"OUTBOXD_START is resume, but there is no checkpoint")
 	}
 	q, err := s.connect(ctx)
