@@ -261,7 +261,7 @@ func TestUnknownPartsAreRefused(t *testing.T) {
 	if _, err := newSource(c, c.Source.Login, nil, zap.NewNop()); err == nil {
 		t.Error("a source was built")
 	}
-	if _, err := openSink(c, nil, zap.NewNop()); err == nil {
+	if _, err := openSink(c, nil, nil, zap.NewNop()); err == nil {
 		t.Error("a sink was built")
 	}
 }

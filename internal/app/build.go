@@ -91,12 +91,14 @@ func topicConfig(c *config.Config) topic.Config {
 	}
 }
 
-func openSink(c *config.Config, out io.Writer, log *zap.Logger) (func(context.Context) (sink.Sink, error), error) {
+func openSink(c *config.Config, out io.Writer, mayRepeat func(events int), log *zap.Logger) (func(context.Context) (sink.Sink, error), error) {
 	switch c.Sink {
 	case "kafka":
 		log := log.Named("kafka")
+		cfg := kafkaConfig(c)
+		cfg.PossibleRepeat = mayRepeat
 		return func(ctx context.Context) (sink.Sink, error) {
-			s, err := kafka.Open(ctx, kafkaConfig(c), log)
+			s, err := kafka.Open(ctx, cfg, log)
 			if err != nil {
 				return nil, err // not s: a nil *Sink would be no nil Sink
 			}

@@ -57,16 +57,16 @@ func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logge
 	if err != nil {
 		return nil, nil, err
 	}
-	open, err := openSink(c, stdout, log)
-	if err != nil {
-		return nil, nil, err
-	}
 	router, err := newRouter(c)
 	if err != nil {
 		return nil, nil, err
 	}
 	var engine *pipeline.Engine
 	m := metrics.New(c.Name, b.Version, b.Commit, func() pipeline.Status { return engine.Status() }, time.Now)
+	open, err := openSink(c, stdout, m.PossibleRepeat, log)
+	if err != nil {
+		return nil, nil, err
+	}
 	engine = pipeline.New(pipeline.Config{
 		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: router.Route, Start: source.Start(c.Start),
 		BufferEvents: c.BufferEvents, BufferBytes: c.BufferBytes,

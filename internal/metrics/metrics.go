@@ -35,6 +35,7 @@ type Metrics struct {
 	latency   prometheus.Histogram
 	restarts  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
+	repeats   prometheus.Counter
 }
 
 // New makes the registry of the connector called name. status is asked once per
@@ -55,6 +56,10 @@ func New(name, version, commit string, status func() pipeline.Status, now func()
 		}),
 		restarts: counters("outboxd_restarts_total", "Sessions that ended with an error that mends itself.", "reason"),
 		rejected: counters("outboxd_events_rejected_total", "Events that could not be published.", "reason"),
+		repeats: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "outboxd_possible_repeats_total",
+			Help: "Events sent again although the broker may have taken them and forgotten that.",
+		}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "outboxd_build_info",
@@ -63,7 +68,7 @@ func New(name, version, commit string, status func() pipeline.Status, now func()
 	})
 	build.Set(1)
 	named := prometheus.WrapRegistererWith(prometheus.Labels{"name": text(name)}, m.registry)
-	named.MustRegister(m.delivered.vec, m.latency, m.restarts, m.rejected, build, newGauges(status, now),
+	named.MustRegister(m.delivered.vec, m.latency, m.restarts, m.rejected, m.repeats, build, newGauges(status, now),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -81,6 +86,9 @@ func (m *Metrics) Hooks() pipeline.Hooks {
 		Rejected:  func(reason string) { m.rejected.WithLabelValues(text(reason)).Inc() },
 	}
 }
+
+// PossibleRepeat counts n events that the sink sent again in doubt.
+func (m *Metrics) PossibleRepeat(n int) { m.repeats.Add(float64(n)) }
 
 // Handler serves the registry in the formats Prometheus asks for.
 func (m *Metrics) Handler() http.Handler {

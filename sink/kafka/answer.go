@@ -56,6 +56,9 @@ func (s *Sink) answer(l *link, a answer) {
 	for _, b := range a.batches {
 		b.wire = false
 		b.doubt = b.doubt || a.err != nil
+		if a.err != nil && (time.Since(b.records.MaxTimestamp) > remembered || time.Since(b.first) > remembered) {
+			s.mayRepeat(b, a.err)
+		}
 		s.judge(b, a, &o)
 	}
 	s.sent--
@@ -159,10 +162,26 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 
 // forget gives a batch's partition a new producer id. s.mu is held.
 func (s *Sink) forget(b *batch, err error) {
-	s.log.Warn("the broker lost or may not know this producer's state; events in doubt are sent again and may be repeats",
-		zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
+	s.mayRepeat(b, err)
 	b.partition.renew = true
 	s.again(b, true)
+}
+
+// remembered is how long a broker surely knows a producer: half of the default
+// of producer.id.expiration.ms. It counts from the newest timestamp of the
+// producer's last batch, which is a commit time and may lie far back.
+const remembered = 12 * time.Hour
+
+// mayRepeat tells, once for a batch, that it is sent again although the broker
+// may have taken and forgotten it. s.mu is held.
+func (s *Sink) mayRepeat(b *batch, err error) {
+	if b.told {
+		return
+	}
+	b.told = true
+	s.cfg.PossibleRepeat(len(b.pending))
+	s.log.Warn("the broker lost or may have lost this producer's state; events in doubt are sent again and may be repeats",
+		zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
 }
 
 // kind of answer to a batch.

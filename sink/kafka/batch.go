@@ -19,6 +19,7 @@ type batch struct {
 	due       bool      // to be sent (again); else on the wire or pausing
 	wire      bool      // on the wire
 	doubt     bool      // an earlier try had no answer: the broker may have taken it
+	told      bool      // that it may be a repeat
 	tries     int       // answers that asked for another try
 	first     time.Time // when it was first built
 }

@@ -35,6 +35,9 @@ type Config struct {
 	// TopicPartitions and TopicReplication of topics made by us. Default: the brokers' own.
 	TopicPartitions  int32
 	TopicReplication int16
+	// PossibleRepeat is told how many events were sent again although the
+	// broker may no longer know that it has them. It must not block; nil is allowed.
+	PossibleRepeat func(events int)
 }
 
 func (c Config) withDefaults() Config {
@@ -55,6 +58,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TopicReplication == 0 {
 		c.TopicReplication = -1
+	}
+	if c.PossibleRepeat == nil {
+		c.PossibleRepeat = func(int) {}
 	}
 	return c
 }

@@ -164,14 +164,33 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 	}
 }
 
-// freshID asks the cluster for a producer id.
+// freshID asks the cluster for a producer id. sarama leaves it to us to look at
+// the answer's own error: a broker that has just started has no id to give at
+// first, and without one the brokers would know no copy.
 func (s *Sink) freshID() (producerID, error) {
-	r, err := s.client.InitProducerID()
-	if err != nil {
-		return producerID{}, fmt.Errorf("ask for a producer id: %w", err)
+	for over := time.Now().Add(idTime); ; {
+		r, err := s.client.InitProducerID()
+		if err == nil && r.Err != sarama.ErrNoError {
+			err = r.Err
+		}
+		switch {
+		case err == nil:
+			return producerID{r.ProducerID, r.ProducerEpoch}, nil
+		case verdict(err) == fatal:
+			return producerID{}, permanent(err)
+		case !errors.Is(err, sarama.ErrOffsetsLoadInProgress) || time.Now().After(over):
+			return producerID{}, fmt.Errorf("ask for a producer id: %w", err)
+		}
+		select {
+		case <-time.After(minPause):
+		case <-s.stop:
+			return producerID{}, errClosed
+		}
 	}
-	return producerID{r.ProducerID, r.ProducerEpoch}, nil
 }
+
+// idTime is how long a broker may take to fetch ids from its controller.
+const idTime = 5 * time.Second
 
 // Publish puts the batch into its partitions' queues. It waits for topics that
 // don't exist yet; an ended ctx then finishes the sink.

@@ -68,6 +68,7 @@ func open(t *testing.T, cfg kafka.Config, log *zap.Logger) *kafka.Sink {
 type record struct {
 	sink.Message
 	partition int32
+	producer  int64
 }
 
 // read gives everything in a topic, in order per partition.
@@ -100,7 +101,7 @@ func read(t *testing.T, brokers []string, topic string) []record {
 			for _, h := range r.Headers {
 				m.Headers = append(m.Headers, sink.Header{Name: h.Key, Value: h.Value})
 			}
-			all = append(all, record{m, r.Partition})
+			all = append(all, record{m, r.Partition, r.ProducerID})
 		})
 	}
 	return all

@@ -1,10 +1,10 @@
 package kafkasink
 
 import (
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -48,20 +48,22 @@ func TestContractOnKafka(t *testing.T) {
 	}
 }
 
-// limit sets max.message.bytes of a topic of the real Kafka.
+// limit sets max.message.bytes of a topic of the real Kafka, and waits until it
+// counts: the controller answers before the brokers have taken the setting up. They
+// do so in order, so a second topic that is set behind it tells when it is done.
 func limit(t *testing.T, topic, bytes string) {
 	t.Helper()
+	probe := harness.Unique("probe-")
+	harness.CreateTopics(t, 1, probe)
+	harness.SetTopic(t, topic, "max.message.bytes", bytes)
+	harness.SetTopic(t, probe, "max.message.bytes", "1")
 	client, err := kgo.NewClient(kgo.SeedBrokers(harness.Brokers(t)...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	set := []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &bytes}}
-	answers, err := kadm.NewClient(client).AlterTopicConfigs(limited(t), set, topic)
-	if err == nil {
-		_, err = answers.On(topic, func(r *kadm.AlterConfigsResponse) error { return r.Err })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	harness.Eventually(t, "the limit", func() bool {
+		err := client.ProduceSync(limited(t), &kgo.Record{Topic: probe, Value: []byte("too large")}).FirstErr()
+		return errors.Is(err, kerr.MessageTooLarge)
+	})
 }

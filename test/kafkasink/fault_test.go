@@ -92,6 +92,68 @@ func produceFault(err *kerr.Error) func(*kfake.Cluster) {
 	return func(c *kfake.Cluster) { c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: err, Count: 3}) }
 }
 
+// A broker that has just started answers without a producer id. Nothing may be
+// sent without one: the brokers would know no copy of it.
+func TestNoProducerID(t *testing.T) {
+	cluster := fake(t)
+	loading := 0
+	cluster.ControlKey(int16(kmsg.InitProducerID), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if loading == 3 {
+			return nil, nil, false
+		}
+		loading++
+		cluster.KeepControl()
+		answer := r.ResponseKind().(*kmsg.InitProducerIDResponse)
+		answer.ErrorCode, answer.ProducerID, answer.ProducerEpoch = kerr.CoordinatorLoadInProgress.Code, -1, -1
+		return answer, nil, true
+	})
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 100))
+	a.wantDelivered(t)
+	for _, r := range read(t, cluster.ListenAddrs(), topic) {
+		if r.producer < 0 {
+			t.Fatalf("%s was sent without a producer id", r.Value)
+		}
+	}
+}
+
+// A broker goes by the timestamps of what it was sent to tell when to forget a
+// producer. What is in doubt and that old is sent again and counted, once.
+func TestOldEventsInDoubtAreCounted(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		age  time.Duration
+		want int64
+	}{{"of today", time.Hour, 0}, {"of yesterday", 25 * time.Hour, 100}} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := fake(t, kfake.NumBrokers(1))
+			drops := 3
+			cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				drops--
+				if drops < 0 {
+					return nil, nil, false
+				}
+				cluster.KeepControl()
+				return nil, errors.New("drop"), true
+			})
+			var counted atomic.Int64
+			cfg := kafka.Config{Brokers: cluster.ListenAddrs(), PossibleRepeat: func(n int) { counted.Add(int64(n)) }}
+			s := open(t, cfg, zap.NewNop())
+			a := newAnswers()
+			batch := numbered(topic, 0, 100)
+			for i := range batch {
+				batch[i].Timestamp = time.Now().Add(-c.age)
+			}
+			a.publish(t.Context(), s, batch)
+			a.wantDelivered(t)
+			if n := counted.Load(); n != c.want {
+				t.Fatalf("%d possible repeats counted, want %d", n, c.want)
+			}
+		})
+	}
+}
+
 func TestRefusalThatStaysFinishesTheSink(t *testing.T) {
 	const size = 200
 	cluster := fake(t)
