@@ -151,6 +151,22 @@ func inserts(text, schema string) (TableName, bool) {
 	return TableName{}, false
 }
 
+// changes gives the table that a statement inserts into, updates or deletes
+// from, where it names one alone at its beginning.
+func changes(text, schema string) (TableName, bool) {
+	l := &lexer{text}
+	t := l.begins()
+	if !t.one("UPDATE", "DELETE") {
+		return inserts(text, schema)
+	}
+	for t = l.next(); t.one("LOW_PRIORITY", "QUICK", "IGNORE", "FROM"); {
+		t = l.next()
+	}
+	name := l.name(t, schema)
+	after := l.next()
+	return name, name.Name != "" && !after.one(",", ".", "FROM", "JOIN", "USING")
+}
+
 // createdFrom reads CREATE TABLE name … SELECT. Where rows are logged, its text is without the SELECT.
 func (l *lexer) createdFrom(schema string) (TableName, bool) {
 	t := l.next()

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -99,7 +100,51 @@ func TestDecodeWarnsOfText(t *testing.T) {
 		mustFeed(t, d, l.anonymous(), l.query("BEGIN"), l.query("UPDATE orders SET x = 1"), l.query("COMMIT"))
 	}
 	if logs.Len() != 1 {
-		t.Errorf("logged %+v", logs.All())
+		t.Fatalf("logged %+v", logs.All())
+	}
+	f := logs.All()[0].ContextMap()
+	if f["statement"] != "UPDATE" || f["database"] != "shop" || f["table"] != "`shop`.`orders`" || !strings.Contains(f["fix"].(string), "binlog_format") {
+		t.Errorf("logged %v", f)
+	}
+}
+
+// TRUNCATE of an outbox table is no event, but ids may come again.
+func TestDecodeWarnsOfTruncate(t *testing.T) {
+	t.Parallel()
+	for text, ours := range map[string]bool{
+		"TRUNCATE outbox": true, "truncate table OutBox": true, "TRUNCATE TABLE `shop`.`outbox`": true, "/* x */ TRUNCATE shop.outbox": true,
+		"SET STATEMENT lock_wait_timeout=1 FOR TRUNCATE outbox": true,
+		"TRUNCATE TABLE orders":                                 false, "TRUNCATE archive.outbox": false, "TRUNCATE": false, "DELETE FROM outbox": false,
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			core, logs := observer.New(zap.WarnLevel)
+			l, d := &binlog{pos: 4}, testDecoder(inFile)
+			d.log = zap.New(core)
+			mustFeed(t, d, l.anonymous(), l.query(text))
+			lines := logs.FilterMessageSnippet("truncated").All()
+			if len(lines) != 0 != ours {
+				t.Fatalf("logged %+v", lines)
+			}
+			if ours && (lines[0].ContextMap()["table"] != "`shop`.`outbox`" || lines[0].ContextMap()["fix"] == "") {
+				t.Errorf("logged %v", lines[0].ContextMap())
+			}
+		})
+	}
+}
+
+// The table of a change that was logged as text is named where it is certain.
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]TableName{
+		"UPDATE orders SET x = 1": {"shop", "orders"}, "update low_priority ignore `a`.`b` AS c SET x = 1": {"a", "b"},
+		"DELETE QUICK FROM orders WHERE x = 1": {"shop", "orders"}, "INSERT INTO a.b VALUES (1)": {"a", "b"},
+		"UPDATE a, b SET x = 1": {}, "DELETE a FROM a JOIN b": {}, "DELETE FROM a USING b": {}, "WITH c AS (SELECT 1) UPDATE a SET x = 1": {}, "UPDATE": {},
+	} {
+		got, ok := changes(text, "shop")
+		if ok != (want != TableName{}) || ok && got != want {
+			t.Errorf("%s: %v, %t", text, got, ok)
+		}
 	}
 }
 
@@ -109,5 +154,6 @@ func FuzzStatement(f *testing.F) {
 	f.Add("/*!50000 CREATE OR REPLACE TABLE x SELECT */ --")
 	f.Fuzz(func(t *testing.T, text string) {
 		inserts(text, "shop") // must end, and not panic
+		changes(text, "shop")
 	})
 }

@@ -140,6 +140,8 @@ func (d *decoder) statement(text, schema string) error {
 		return nil
 	case t.word("XA"):
 		return d.xa(l.next())
+	case t.word("TRUNCATE"):
+		d.truncated(&l, schema)
 	case t.one("INSERT", "REPLACE", "LOAD", "CREATE"):
 		if err := d.insertsAsText(text, schema); err != nil {
 			d.lost = err
@@ -152,8 +154,32 @@ func (d *decoder) statement(text, schema string) error {
 	if d.tx == nil {
 		return errNoBegin
 	}
-	d.warnOfText(text)
+	d.warnOfText(text, schema)
 	return nil
+}
+
+// truncated warns of TRUNCATE [TABLE] name, behind its first word, for a table
+// of ours: it is no event, but AUTO_INCREMENT begins anew.
+func (d *decoder) truncated(l *lexer, schema string) {
+	t := l.next()
+	if t.word("TABLE") {
+		t = l.next()
+	}
+	if table, ours := d.ours(l.name(t, schema)); ours {
+		d.log.Warn("an outbox table was truncated; event ids may repeat from here on", zap.Stringer("table", table),
+			zap.String("file", d.file), zap.Uint64("position", d.pos),
+			zap.String("fix", "where consumers know a repeat by the event id, use DELETE, which keeps AUTO_INCREMENT"))
+	}
+}
+
+// ours gives the outbox table of that name, however a statement writes it.
+func (d *decoder) ours(name TableName) (TableName, bool) {
+	for t := range d.wanted {
+		if strings.EqualFold(t.Name, name.Name) && strings.EqualFold(t.Schema, name.Schema) {
+			return t, true
+		}
+	}
+	return TableName{}, false
 }
 
 // insertsAsText refuses rows of ours that were logged as text (binlog_format set
@@ -163,28 +189,37 @@ func (d *decoder) insertsAsText(text, schema string) error {
 	if !ok {
 		return nil
 	}
-	for t := range d.wanted {
-		if strings.EqualFold(t.Name, into.Name) && strings.EqualFold(t.Schema, into.Schema) {
-			return &fault.Error{
-				Code: fault.CodeStatementLogged, Exit: fault.ExitRefused,
-				Found: fmt.Sprintf("an insert into %s was logged as text at %s:%d: its rows are not in the log", t, d.file, d.pos),
-				Fix:   "find the session that sets binlog_format=STATEMENT and stop it; publish its rows by hand, then `outboxd checkpoint delete` and OUTBOXD_START=now",
-			}
-		}
+	t, ours := d.ours(into)
+	if !ours {
+		return nil
 	}
-	return nil
+	return &fault.Error{
+		Code: fault.CodeStatementLogged, Exit: fault.ExitRefused,
+		Found: fmt.Sprintf("an insert into %s was logged as text at %s:%d: its rows are not in the log", t, d.file, d.pos),
+		Fix:   "find the session that sets binlog_format=STATEMENT and stop it; publish its rows by hand, then `outboxd checkpoint delete` and OUTBOXD_START=now",
+	}
 }
 
 // warnOfText tells of a change that was logged as text: what a trigger of it puts into an outbox is not in the log.
-func (d *decoder) warnOfText(text string) {
+// schema is the session's own.
+func (d *decoder) warnOfText(text, schema string) {
 	l := lexer{text}
-	if !l.begins().one("INSERT", "REPLACE", "LOAD", "UPDATE", "DELETE", "WITH") {
+	verb := l.begins()
+	if !verb.one("INSERT", "REPLACE", "LOAD", "UPDATE", "DELETE", "WITH") {
 		return
 	}
-	if now := time.Now(); now.Sub(d.textWarnedAt) >= time.Minute {
-		d.textWarnedAt = now
-		d.log.Warn("a change was logged as text (binlog_format=STATEMENT); outbox rows that its triggers write are lost", zap.String("file", d.file), zap.Uint64("position", d.pos))
+	now := time.Now()
+	if now.Sub(d.textWarnedAt) < time.Minute {
+		return
 	}
+	d.textWarnedAt = now
+	fields := []zap.Field{zap.String("statement", strings.ToUpper(verb.text)), zap.String("database", schema)}
+	if table, ok := changes(text, schema); ok {
+		fields = append(fields, zap.Stringer("table", table))
+	}
+	d.log.Warn("a change was logged as text (binlog_format=STATEMENT); outbox rows that its triggers write are lost", append(fields,
+		zap.String("file", d.file), zap.Uint64("position", d.pos),
+		zap.String("fix", "find the session that sets binlog_format=STATEMENT or MIXED and let it use ROW, as the server does; compare the outbox with Kafka if a trigger of that table writes to it"))...)
 }
 
 // forget drops what was learned of a table that a statement may change. Where the log does not name

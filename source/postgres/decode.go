@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgtype"
+	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/source"
 )
@@ -34,6 +35,7 @@ type relation struct {
 
 // decoder turns pgoutput messages into rows. It belongs to the stream's goroutine.
 type decoder struct {
+	log       *zap.Logger
 	wanted    map[TableName]bool
 	relations map[uint32]relation
 	types     map[uint32]string // names of the users' own types ('Y')
@@ -57,8 +59,8 @@ type border struct {
 	lsn  pglogrepl.LSN
 }
 
-func newDecoder(at place, wanted map[TableName]bool) *decoder {
-	return &decoder{wanted: wanted, relations: map[uint32]relation{}, types: map[uint32]string{}, prefix: at.prefix()}
+func newDecoder(at place, wanted map[TableName]bool, log *zap.Logger) *decoder {
+	return &decoder{log: log, wanted: wanted, relations: map[uint32]relation{}, types: map[uint32]string{}, prefix: at.prefix()}
 }
 
 // message takes one pgoutput message. The bytes are copied where they are kept.
@@ -84,7 +86,9 @@ func (d *decoder) message(m []byte) error {
 		}
 		d.types[oid] = name
 		return r.err()
-	case 'U', 'D', 'T', 'O', 'M':
+	case 'T':
+		return d.truncate(&r)
+	case 'U', 'D', 'O', 'M':
 		// A publication that is not ours may carry more than inserts; an
 		// origin and a logical message are no rows.
 		d.ignored++
@@ -210,6 +214,32 @@ func (d *decoder) tuple(r *reader, table *source.Table, n int) ([]source.Value, 
 	}
 	return values, own.err()
 }
+
+// truncate warns of a TRUNCATE of an outbox table, which is no event. Our own
+// publication carries none.
+func (d *decoder) truncate(r *reader) error {
+	d.ignored++
+	n, options := int(r.uint32()), r.byte()
+	for range n {
+		rel := d.relations[r.uint32()]
+		if r.short {
+			return errShort
+		}
+		if !rel.wanted {
+			continue
+		}
+		if d.tx == nil {
+			return errors.New("a truncation outside of a transaction")
+		}
+		d.log.Warn("an outbox table was truncated; event ids may repeat from here on",
+			zap.Stringer("table", rel.table), zap.Bool("restart_identity", options&restartIdentity != 0), zap.String("transaction", d.tx.ID),
+			zap.String("fix", "where consumers know a repeat by the event id, use DELETE, or TRUNCATE without RESTART IDENTITY"))
+	}
+	return r.err()
+}
+
+// restartIdentity is the option bit of TRUNCATE … RESTART IDENTITY.
+const restartIdentity = 2
 
 func (d *decoder) keep(b []byte) []byte {
 	if cap(d.arena)-len(d.arena) < len(b) {

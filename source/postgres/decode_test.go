@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -12,7 +15,7 @@ var commitTime = time.Date(2026, 11, 30, 12, 34, 56, 123456000, time.UTC)
 
 func testDecoder(messages ...wire) (*decoder, error) {
 	d := newDecoder(place{system: "7", timeline: 1, database: "d", slot: "s", publication: 2, lsn: 1},
-		map[TableName]bool{{"public", "outbox"}: true})
+		map[TableName]bool{{"public", "outbox"}: true}, zap.NewNop())
 	for _, m := range messages {
 		if err := d.message(m); err != nil {
 			return d, err
@@ -189,9 +192,47 @@ func TestDecodeRefuses(t *testing.T) {
 // A publication that is not ours may carry more than inserts.
 func TestDecodePassesOverWhatIsNoInsert(t *testing.T) {
 	t.Parallel()
-	d, err := testDecoder(wire{'U', 1}, wire{'D', 1}, wire{'T', 1}, wire{'O', 1}, wire{'M', 1})
+	d, err := testDecoder(wire{'U', 1}, wire{'D', 1}, truncateMessage(0, 3), wire{'O', 1}, wire{'M', 1})
 	if err != nil || d.ignored != 5 {
 		t.Errorf("ignored %d, %v", d.ignored, err)
+	}
+}
+
+// TRUNCATE of an outbox table is no event, but ids may come again; of another table it is nothing to us.
+func TestDecodeWarnsOfTruncate(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.WarnLevel)
+	d, err := testDecoder(
+		relationMessage(1, "public", "outbox", outboxColumns...), relationMessage(2, "public", "orders", col{"id", 20}),
+		beginMessage(0x100, commitTime),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.log = zap.New(core)
+	if err := d.message(truncateMessage(restartIdentity, 2)); err != nil || logs.Len() != 0 {
+		t.Fatalf("of another table: %v, logged %+v", err, logs.All())
+	}
+	if err := d.message(truncateMessage(restartIdentity, 2, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.message(commitMessage(0x100, 0x130, commitTime)); err != nil {
+		t.Fatal(err)
+	}
+	if logs.Len() != 1 {
+		t.Fatalf("logged %+v", logs.All())
+	}
+	if f := logs.All()[0].ContextMap(); f["table"] != "public.outbox" || f["restart_identity"] != true || f["transaction"] != "0/100" || f["fix"] == "" {
+		t.Errorf("logged %v", f)
+	}
+	if b, _, ok := d.batch(); !ok || len(b.Rows) != 0 {
+		t.Errorf("batch %+v, %t", b, ok)
+	}
+	if err := d.message(truncateMessage(0, 1)); err == nil {
+		t.Error("outside of a transaction: no error")
+	}
+	if err := d.message(truncateMessage(0, 1)[:7]); err == nil {
+		t.Error("cut short: no error")
 	}
 }
 
@@ -243,7 +284,7 @@ func BenchmarkDecode(b *testing.B) {
 func FuzzDecode(f *testing.F) {
 	for _, m := range []wire{
 		beginMessage(1, commitTime), commitMessage(1, 2, commitTime), relationMessage(1, "public", "outbox", outboxColumns...),
-		insertMessage(1, "1", nil, unchanged, `\x00`), {'Y', 0, 0, 0, 1, 'a', 0, 'b', 0},
+		insertMessage(1, "1", nil, unchanged, `\x00`), {'Y', 0, 0, 0, 1, 'a', 0, 'b', 0}, truncateMessage(0, 1),
 	} {
 		f.Add([]byte(m))
 	}

@@ -60,7 +60,7 @@ const bufferBytes = 256 << 10
 func startStream(h *pgconn.HijackedConn, at place, wanted map[TableName]bool, log *zap.Logger) (*stream, error) {
 	now := time.Now()
 	s := &stream{
-		conn: h.Conn, log: log, dec: newDecoder(at, wanted), buf: make([]byte, bufferBytes),
+		conn: h.Conn, log: log, dec: newDecoder(at, wanted, log), buf: make([]byte, bufferBytes),
 		out: make(chan source.Batch), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
 		told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
 	}

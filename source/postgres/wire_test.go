@@ -58,6 +58,14 @@ func insertMessage(oid uint32, values ...any) wire {
 	return w
 }
 
+func truncateMessage(options byte, oids ...uint32) wire {
+	w := wire{'T'}.u32(uint32(len(oids))).u8(options)
+	for _, oid := range oids {
+		w = w.u32(oid)
+	}
+	return w
+}
+
 const unchanged = "\x00unchanged"
 
 // walData wraps a pgoutput message as the walsender does.

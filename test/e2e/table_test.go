@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outboxd/outboxd/test/checker"
 	"github.com/outboxd/outboxd/test/harness"
 )
 
@@ -143,6 +144,31 @@ func TestUpdateStops(t *testing.T) {
 		p = s.active("OUTBOXD_ON_UPDATE=ignore")
 		s.commit(100)
 		s.finish(p, "stopped at an update", 100)
+	})
+}
+
+// TRUNCATE is no event, but is told of: ids may come again. Our own publication
+// on Postgres does not carry it, one that is not ours may.
+func TestTruncateIsWarnedOf(t *testing.T) {
+	eachParallel(t, []stage{{"postgres17", inFile, harness.Debezium}, {"mysql", inTopic, harness.Debezium}, {"mariadb118", inFile, harness.Debezium}}, func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		if at.postgres() {
+			s.exec("CREATE PUBLICATION given FOR TABLE outbox")
+			s.env["OUTBOXD_POSTGRES_PUBLICATION"] = "given"
+		}
+		p := s.active()
+		s.commit(50)
+		s.delivered()
+		truth := s.truth()
+		s.exec("TRUNCATE TABLE outbox")
+		if line, _ := p.WaitLog(t, "truncated", 0); line.Level != "warn" || !strings.Contains(line.Text, "outbox") || !strings.Contains(line.Text, "fix") {
+			t.Errorf("logged: %s", line.Text)
+		}
+		s.commit(50)
+		truth = append(truth, s.truth()...)
+		s.tail.WaitEvents(t, len(truth))
+		p.Stop(t)
+		checker.Require(t, s.compare("truncated", truth), 0)
 	})
 }
 
