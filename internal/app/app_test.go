@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -46,9 +47,9 @@ type fake struct {
 	made bool
 }
 
-func (fake) Check(context.Context) []preflight.Result     { return nil }
-func (fake) Statements() []string                         { return nil }
-func (f fake) Setup(context.Context) (made bool, _ error) { return f.made, nil }
+func (fake) Check(context.Context, source.Start) []preflight.Result { return nil }
+func (fake) Statements() []string                                   { return nil }
+func (f fake) Setup(context.Context) (made bool, _ error)           { return f.made, nil }
 
 func logs() (*zap.Logger, *observer.ObservedLogs) {
 	core, seen := observer.New(zap.DebugLevel)
@@ -252,6 +253,40 @@ func TestCheckTellsOfTheStore(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	expect(configure(t, "OUTBOXD_CHECKPOINT=kafka:places"), "FAIL kafka.checkpoint_topic…127.0.0.1:1")
+}
+
+// Nobody answers, or somebody who speaks another protocol: check names a fix for each thing it finds.
+func TestCheckAlwaysNamesAFix(t *testing.T) {
+	t.Parallel()
+	stranger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	go func() {
+		for {
+			conn, err := stranger.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("SSH-2.0-OpenSSH\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	for _, address := range []string{"127.0.0.1:1", stranger.Addr().String()} {
+		for _, scheme := range []string{"postgres", "mysql"} {
+			c := configure(t, "OUTBOXD_SOURCE_URL="+scheme+"://relay@"+address+"/shop", "OUTBOXD_KAFKA_BROKERS="+address, "OUTBOXD_CHECKPOINT=kafka:places")
+			results, err := Check(t.Context(), c, zap.NewNop())
+			if err != nil || len(results) < 3 {
+				t.Fatal(results, err)
+			}
+			for _, r := range results {
+				if r.Status != preflight.Fail || len(r.Fix) != 1 || !strings.Contains(r.Fix[0], "OUTBOXD_") || strings.ContainsAny(r.Found, "\n\t") {
+					t.Errorf("%s at %s: %+v", scheme, address, r)
+				}
+			}
+		}
+	}
 }
 
 func TestUnknownPartsAreRefused(t *testing.T) {

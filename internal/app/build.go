@@ -27,8 +27,9 @@ import (
 // database is what the commands ask of a source beside reading.
 type database interface {
 	source.Source
-	// Check changes nothing and is safe beside a running instance.
-	Check(ctx context.Context) []preflight.Result
+	// Check changes nothing and is safe beside a running instance. start is
+	// what a first start would be told.
+	Check(ctx context.Context, start source.Start) []preflight.Result
 	// Statements is the SQL of Setup; it connects to nothing.
 	Statements() []string
 	// Setup makes what is missing, and reports whether anything was.

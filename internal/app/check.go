@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,6 +14,7 @@ import (
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/sink/kafka"
+	"github.com/outboxd/outboxd/source"
 	"github.com/outboxd/outboxd/transform"
 )
 
@@ -30,11 +32,36 @@ func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	results := append(db.Check(ctx), mappings...)
+	results := append(db.Check(ctx, source.Start(c.Start)), mappings...)
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}
-	return append(results, checkStore(ctx, c, log)...), nil
+	return mended(append(results, checkStore(ctx, c, log)...)), nil
+}
+
+// mended puts each finding on one line and gives what is not OK something to
+// do, where whoever looked knew nothing: mostly somebody was not reached.
+func mended(results []preflight.Result) []preflight.Result {
+	for i := range results {
+		r := &results[i]
+		r.Found = strings.Join(strings.Fields(r.Found), " ")
+		if r.Status != preflight.OK && len(r.Fix) == 0 {
+			r.Fix = []string{fixOf(r.ID)}
+		}
+	}
+	return results
+}
+
+func fixOf(id string) string {
+	part, _, _ := strings.Cut(id, ".")
+	server := map[string]string{"pg": "a PostgreSQL server, a primary,", "mysql": "a MySQL or MariaDB server"}[part]
+	switch {
+	case server != "":
+		return "Check host and port in OUTBOXD_SOURCE_URL: that " + server + " listens there, nothing else, and that the network lets this host connect."
+	case part == "kafka":
+		return "Check OUTBOXD_KAFKA_BROKERS: that Kafka listens there, nothing else, and that the network lets this host connect."
+	}
+	return "Check OUTBOXD_CHECKPOINT: that it can be read and written."
 }
 
 // checkStore tries the checkpoint's store, and tells what it holds.
@@ -60,7 +87,7 @@ func checkStore(ctx context.Context, c *config.Config, log *zap.Logger) []prefli
 
 func failed(id string, err error) preflight.Result {
 	r := preflight.Result{Status: preflight.Fail, ID: id, Found: err.Error()}
-	if f := fault.As(err); f != nil {
+	if f := fault.As(err); f != nil && f.Fix != "" {
 		r.Fix = []string{f.Fix}
 	}
 	return r

@@ -40,7 +40,7 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 	if len(down) > 0 {
 		r.Status = preflight.Warn
 		r.Found += ": " + strings.Join(down, "; ")
-		r.Fix = []string{"Check OUTBOXD_KAFKA_BROKERS, and that the network lets this host connect."}
+		r.Fix = []string{"Check OUTBOXD_KAFKA_BROKERS: that Kafka listens there, nothing else, and that the network lets this host connect."}
 	}
 	if up == nil {
 		r.Status = preflight.Fail

@@ -6,11 +6,12 @@ import (
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/source"
 )
 
 // Check tries what a run needs without changing anything or taking the lease;
-// it is safe beside a running instance.
-func (s *Source) Check(ctx context.Context) []preflight.Result {
+// it is safe beside a running instance. Whatever a first start is told, it needs the same rights.
+func (s *Source) Check(ctx context.Context, _ source.Start) []preflight.Result {
 	var results []preflight.Result
 	add := func(id, found string, err error) bool {
 		r := preflight.Result{Status: preflight.OK, ID: id, Found: found}

@@ -8,11 +8,12 @@ import (
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/source"
 )
 
 // Check tries what a run needs without changing anything or taking the lease;
-// it is safe beside a running instance.
-func (s *Source) Check(ctx context.Context) []preflight.Result {
+// it is safe beside a running instance. start is what a first start would be told.
+func (s *Source) Check(ctx context.Context, start source.Start) []preflight.Result {
 	var results []preflight.Result
 	add := func(id, found string, err error) bool {
 		r := preflight.Result{Status: preflight.OK, ID: id, Found: found}
@@ -38,6 +39,10 @@ func (s *Source) Check(ctx context.Context) []preflight.Result {
 	add("pg.publication", found, err)
 	found, err = s.checkSlot(ctx, conn)
 	add("pg.slot", found, err)
+	st, err := s.slot(ctx, conn)
+	if err == nil && st == nil && start == source.StartAuto { // with a slot nobody looks
+		add("pg.select", "the role may look whether the tables are empty", s.mayRead(ctx, conn))
+	}
 	return results
 }
 

@@ -126,13 +126,12 @@ func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*so
 
 // hasRows reports whether any outbox table holds a row in the session's snapshot, and which.
 func (s *Source) hasRows(ctx context.Context, conn *pgx.Conn) (TableName, bool, error) {
+	if err := s.mayRead(ctx, conn); err != nil {
+		return TableName{}, false, err
+	}
 	for _, t := range s.tables {
 		var any bool
 		if err := conn.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT FROM %s)", t)).Scan(&any); err != nil {
-			if hasCode(err, "42501") {
-				return t, false, fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, quote(conn.Config().User)), err,
-					"OUTBOXD_START=auto looks whether %s is empty, and role %q may not read it", t, conn.Config().User)
-			}
 			return t, false, s.explain(fmt.Errorf("look for rows in %s: %w", t, err))
 		}
 		if any {
@@ -140,4 +139,29 @@ func (s *Source) hasRows(ctx context.Context, conn *pgx.Conn) (TableName, bool, 
 		}
 	}
 	return TableName{}, false, nil
+}
+
+// mayRead judges the rights that hasRows needs.
+func (s *Source) mayRead(ctx context.Context, conn *pgx.Conn) error {
+	role := quote(conn.Config().User)
+	for _, t := range s.tables {
+		var schema, table bool
+		err := conn.QueryRow(ctx, `SELECT has_schema_privilege(n.oid, 'USAGE'), has_any_column_privilege(c.oid, 'SELECT')
+			FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, t.Schema, t.Name).Scan(&schema, &table)
+		if err != nil {
+			return s.explain(fmt.Errorf("look at the rights on %s: %w", t, err))
+		}
+		var grants []string
+		if !schema {
+			grants = append(grants, fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s;", quote(t.Schema), role))
+		}
+		if !table {
+			grants = append(grants, fmt.Sprintf("GRANT SELECT ON %s TO %s;", t, role))
+		}
+		if len(grants) > 0 {
+			return fault.Config(fault.CodeGrantMissing, strings.Join(grants, " "), nil,
+				"OUTBOXD_START=auto looks whether %s is empty, and role %q may not read it", t, conn.Config().User)
+		}
+	}
+	return nil
 }

@@ -46,6 +46,60 @@ func TestSetupThenRun(t *testing.T) {
 	s.finish(p, "set up by command", 0)
 }
 
+// OUTBOXD_START=auto looks for rows: check tells of the rights for that before
+// run needs them, and what it tells to do is enough.
+func TestCheckTriesToRead(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, on("postgres17"))
+	s.exec("CREATE SCHEMA hidden")
+	s.exec("ALTER TABLE outbox OWNER TO postgres")
+	s.exec("ALTER TABLE outbox SET SCHEMA hidden")
+	s.exec("CREATE PUBLICATION given FOR TABLE hidden.outbox")
+	s.env["OUTBOXD_POSTGRES_PUBLICATION"] = "given"
+	fix := s.fix(s.run(2, "check"), "pg.select")
+	if !strings.Contains(fix, "GRANT USAGE ON SCHEMA") || !strings.Contains(fix, "GRANT SELECT ON") {
+		t.Errorf("fix: %s", fix)
+	}
+	refused(t, s.start(), 2, "grant_missing", fix[:20])
+	s.env["OUTBOXD_START"] = "now" // nobody looks then
+	s.run(0, "check")
+	s.env["OUTBOXD_START"] = "auto"
+	s.exec(fix)
+	s.run(0, "check")
+	s.active().Stop(t)
+}
+
+// Addresses that lead to the wrong server: check says where to look.
+func TestCheckOfMixedUpAddresses(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, stage{"postgres17", inTopic, harness.Plain})
+	broker := s.env["OUTBOXD_KAFKA_BROKERS"]
+	s.env["OUTBOXD_KAFKA_BROKERS"] = s.db.Addr()
+	out := s.run(2, "check")
+	for _, id := range []string{"kafka.reachable", "kafka.checkpoint_topic"} {
+		if fix := s.fix(out, id); !strings.Contains(fix, "OUTBOXD_KAFKA_BROKERS") {
+			t.Errorf("%s, fix: %s", id, fix)
+		}
+	}
+	for scheme, id := range map[string]string{"postgres": "pg.reachable", "mysql": "mysql.reachable"} {
+		s.env["OUTBOXD_SOURCE_URL"] = scheme + "://cdc:cdc-pw@" + broker + "/shop"
+		if fix := s.fix(s.run(2, "check"), id); !strings.Contains(fix, "OUTBOXD_SOURCE_URL") {
+			t.Errorf("%s, fix: %s", id, fix)
+		}
+	}
+}
+
+// fix gives the fix of a line of check's result that failed.
+func (s *scene) fix(result, id string) string {
+	s.t.Helper()
+	_, after, failed := strings.Cut(result, "FAIL "+id)
+	lines := strings.Split(after, "\n")
+	if !failed || len(lines) < 2 || !strings.Contains(lines[1], "fix: ") {
+		s.t.Fatalf("check prints no fix for %s:\n%s", id, result)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(lines[1]), "fix: ")
+}
+
 func TestCheckpointCommand(t *testing.T) {
 	eachParallel(t, families(0), func(t *testing.T, at stage) {
 		s := newScene(t, at).withTopics()
