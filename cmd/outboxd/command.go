@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -67,10 +68,18 @@ func (p *process) execute(ctx context.Context, args []string) int {
 
 func (p *process) dispatch(ctx context.Context, args []string) error {
 	name := "run"
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		name, args = args[0], args[1:]
-	} else if len(args) > 0 && isHelp(args[0]) {
+	switch {
+	case len(args) == 0:
+	case isHelp(args[0]):
 		name = "help"
+	case !strings.HasPrefix(args[0], "-"):
+		name, args = args[0], args[1:]
+	default:
+		if behind, rest := behindFlags(args); rest != nil {
+			name, args = behind, rest
+		} else if behind != "" {
+			return misuse("flags stand behind the command: outboxd %s %s …", behind, args[0])
+		}
 	}
 	if name == "help" {
 		return p.print(help())
@@ -86,6 +95,26 @@ func (p *process) dispatch(ctx context.Context, args []string) error {
 		}
 	}
 	return misuse("there is no command %q", name)
+}
+
+// behindFlags finds a command behind flags. rest is its arguments: --env-file may
+// stand before a command, for all have it. Behind any other flag rest is nil.
+func behindFlags(args []string) (name string, rest []string) {
+	flag, _, joined := strings.Cut(strings.TrimPrefix(args[0], "-"), "=")
+	lead := 1
+	if flag = strings.TrimPrefix(flag, "-"); flag == "env-file" && !joined {
+		lead = min(2, len(args))
+	}
+	at := slices.IndexFunc(args[lead:], func(a string) bool {
+		return slices.ContainsFunc(commands(), func(c command) bool { return c.name == a })
+	})
+	switch {
+	case at < 0:
+		return "", nil
+	case at == 0 && flag == "env-file":
+		return args[lead], slices.Concat(args[lead+1:], args[:lead]) // last, for checkpoint has a verb before its flags
+	}
+	return args[lead+at], nil
 }
 
 func isHelp(arg string) bool { return arg == "-h" || arg == "-help" || arg == "--help" }

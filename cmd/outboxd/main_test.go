@@ -71,6 +71,8 @@ func TestMistakesEndWithTwo(t *testing.T) {
 		{"copy to what is no store", []string{"checkpoint", "copy", "--to", "place"}, "", "neither kafka:TOPIC nor file:PATH"},
 		{"no terminal", []string{"checkpoint", "delete"}, "", "give --yes"},
 		{"no such env file", []string{"--env-file", "/does/not/exist"}, "", "env file"},
+		{"flag before its command", []string{"--json", "check"}, "", "flags stand behind the command: outboxd check --json"},
+		{"flags before their command", []string{"--env-file=x", "--yes", "setup"}, "", "flags stand behind the command: outboxd setup"},
 		{"bad setting", nil, "OUTBOXD_START=later", "OUTBOXD_START"},
 		{"bad setting", []string{"config"}, "OUTBOXD_START=later", "OUTBOXD_START"},
 		{"topics without kafka", []string{"setup", "--topics", "a"}, "OUTBOXD_SINK=stdout", "the sink is stdout"},
@@ -120,10 +122,16 @@ func TestConfig(t *testing.T) {
 	if err := os.WriteFile(file, []byte("OUTBOXD_SINK=stdout\nOUTBOXD_START=resume\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := run(t, env(t, "OUTBOXD_START=now"), "config", "--json", "--env-file", file)
+	environ := env(t, "OUTBOXD_START=now")
+	code, stdout, stderr := run(t, environ, "config", "--json", "--env-file", file)
 	var values []config.Value
 	if err := json.Unmarshal([]byte(stdout), &values); err != nil || code != 0 || stderr != "" {
 		t.Fatalf("exit %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	for _, args := range [][]string{{"--env-file", file, "config", "--json"}, {"-env-file=" + file, "config", "--json"}} {
+		if _, again, stderr := run(t, environ, args...); again != stdout {
+			t.Errorf("%v: %s%s", args, again, stderr)
+		}
 	}
 	got := map[string]config.Value{}
 	for _, v := range values {
@@ -173,13 +181,19 @@ func TestUnknownVariableCanBeAWarning(t *testing.T) {
 func TestSetupDryRunNeedsNoServer(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := run(t, env(t, "OUTBOXD_TABLES=sales.outbox"), "setup", "--dry-run", "--start", "now", "--topics", "a, b")
-	for _, want := range []string{`CREATE PUBLICATION "shop_sales_outbox" FOR TABLE "sales"."outbox"`, `slot "shop_sales_outbox"`, `topic "a"`, `topic "b": partitions the broker's default`} {
+	for _, want := range []string{`CREATE PUBLICATION "shop_sales_outbox" FOR TABLE "sales"."outbox"`, `slot "shop_sales_outbox"`, `-- topic "a", as by: kafka-topics.sh --bootstrap-server 127.0.0.1:1 --create --if-not-exists --topic a` + "\n", "--topic b\n"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %s in %s", want, stdout)
 		}
 	}
-	if code != 0 {
-		t.Errorf("exit %d: %s", code, stderr)
+	if code != 0 || strings.Contains(stdout, "search_path") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	_, stdout, _ = run(t, env(t, "OUTBOXD_KAFKA_TOPIC_PARTITIONS=6", "OUTBOXD_KAFKA_TOPIC_REPLICATION=3"), "setup", "--dry-run", "--topics", "a")
+	for _, want := range []string{"--topic a --partitions 6 --replication-factor 3\n", `FOR TABLE "outbox"`, `schema of table "outbox" is not known here`} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %s in %s", want, stdout)
+		}
 	}
 }
 
@@ -216,6 +230,13 @@ func TestCheckpointShow(t *testing.T) {
 	code, stdout, _ := run(t, environ, "checkpoint", "show")
 	if code != 0 || !strings.Contains(stdout, "nothing was ever saved") {
 		t.Errorf("exit %d, %s", code, stdout)
+	}
+	file := filepath.Join(t.TempDir(), "env")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := run(t, environ, "--env-file", file, "checkpoint", "show", "--json"); code != 0 || strings.TrimSpace(stdout) != "null" {
+		t.Errorf("flag before the command: exit %d, %s%s", code, stdout, stderr)
 	}
 	if code, stdout, _ = run(t, environ, "checkpoint", "show", "--json"); code != 0 || strings.TrimSpace(stdout) != "null" {
 		t.Errorf("exit %d, %s", code, stdout)

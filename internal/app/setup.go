@@ -68,6 +68,11 @@ func (s *setup) tell(o SetupOptions) {
 	for _, statement := range statements {
 		s.add("%s;", statement)
 	}
+	for _, t := range s.c.Tables {
+		if len(statements) > 0 && t.Schema == "" {
+			s.add("-- the schema of table %q is not known here: run this where search_path finds it, or name it in OUTBOXD_TABLES", t.Name)
+		}
+	}
 	if len(statements) == 0 {
 		s.add("-- %s needs no SQL: its binary log is read as it is", s.c.Source.Scheme)
 	}
@@ -78,15 +83,8 @@ func (s *setup) tell(o SetupOptions) {
 		s.add("-- then %s saved in %s", s.firstPlace(), s.c.Checkpoint)
 	}
 	for _, t := range o.Topics {
-		s.add("-- topic %q: partitions %s, replicas %s", t, orDefault(s.c.Kafka.TopicPartitions), orDefault(s.c.Kafka.TopicReplication))
+		s.add("-- topic %q, as by: %s", t, kafka.CreateCommand(kafkaConfig(s.c), t))
 	}
-}
-
-func orDefault(n int) string {
-	if n < 0 {
-		return "the broker's default"
-	}
-	return strconv.Itoa(n)
 }
 
 func (s *setup) make(ctx context.Context, o SetupOptions) error {

@@ -118,6 +118,19 @@ func CreateTopics(ctx context.Context, cfg Config, names []string) (made, existi
 	return made, existing, nil
 }
 
+// CreateCommand is the shell command that makes a topic as CreateTopics would.
+// What cfg leaves open is the brokers' default.
+func CreateCommand(cfg Config, topic string) string {
+	command := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --if-not-exists --topic %s", strings.Join(cfg.Brokers, ","), topic)
+	if cfg.TopicPartitions > 0 {
+		command += fmt.Sprintf(" --partitions %d", cfg.TopicPartitions)
+	}
+	if cfg.TopicReplication > 0 {
+		command += fmt.Sprintf(" --replication-factor %d", cfg.TopicReplication)
+	}
+	return command
+}
+
 func createFault(name string, err error) error {
 	switch {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed):
