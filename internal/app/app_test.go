@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -96,6 +97,62 @@ func TestDeleteCheckpoint(t *testing.T) {
 	if f := audits[0].ContextMap(); f["before"] != "here" || f["after"] != "none" || f["action"] != "checkpoint delete" || f["actor"] == "" || !strings.Contains(f["object"].(string), c.Name) {
 		t.Errorf("audit line %v", f)
 	}
+}
+
+// starting is a store whose brokers answer after some tries.
+type starting struct {
+	checkpoint.Store
+	fails, tries int
+	err          error
+}
+
+func (s *starting) Load(context.Context) (checkpoint.Checkpoint, error) {
+	if s.tries++; s.tries <= s.fails {
+		return checkpoint.Checkpoint{}, s.err
+	}
+	return checkpoint.Checkpoint{Position: "here"}, nil
+}
+
+// A command waits for brokers that have just started, but not for ever.
+func TestLoadWaitsForTheBrokers(t *testing.T) {
+	t.Parallel()
+	leaderless := errors.New("no leader")
+	foreign := fault.Position(fault.CodeForeign, "", nil, "another's")
+	for name, c := range map[string]struct {
+		store starting
+		place string
+		tries int
+		want  error
+		code  string
+		after time.Duration
+	}{
+		"at once":       {starting{}, "kafka:places", 1, nil, "", 0},
+		"a moment":      {starting{fails: 3, err: leaderless}, "kafka:places", 4, nil, "", 3 * pause},
+		"never":         {starting{fails: 1000, err: leaderless}, "kafka:places", 41, leaderless, fault.CodeNotReached, patience},
+		"a fault":       {starting{fails: 1000, err: foreign}, "kafka:places", 1, foreign, fault.CodeForeign, 0},
+		"nothing saved": {starting{fails: 1000, err: checkpoint.ErrNone}, "kafka:places", 1, checkpoint.ErrNone, "", 0},
+		"a file":        {starting{fails: 1000, err: leaderless}, "file:place", 1, leaderless, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := configure(t, "OUTBOXD_CHECKPOINT="+c.place)
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				_, err := load(t.Context(), &c.store, cfg)
+				if !errors.Is(err, c.want) || c.code != "" && !fault.Is(err, c.code) || c.store.tries != c.tries || time.Since(began) != c.after {
+					t.Errorf("after %v and %d tries: %v", time.Since(began), c.store.tries, err)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := load(ctx, &starting{fails: 1000, err: leaderless}, configure(t, "OUTBOXD_CHECKPOINT=kafka:places"))
+		if !fault.Is(err, fault.CodeNotReached) || time.Since(began) != time.Second {
+			t.Errorf("a command that is cut: %v after %v", err, time.Since(began))
+		}
+	})
 }
 
 func TestDeleteDamagedCheckpoint(t *testing.T) {

@@ -20,13 +20,42 @@ var errHeld = errors.New("another instance holds the lease")
 // commandTimeout bounds what a command other than run waits for.
 const commandTimeout = 30 * time.Second
 
+// A broker that has just started has no leaders for a moment. Where run would
+// try again for ever, a command does so for patience.
+const (
+	patience = 10 * time.Second
+	pause    = 250 * time.Millisecond
+)
+
+// load reads what s, the store of c, holds.
+func load(ctx context.Context, s checkpoint.Store, c *config.Config) (checkpoint.Checkpoint, error) {
+	began := time.Now()
+	for {
+		place, err := s.Load(ctx)
+		switch {
+		case err == nil, errors.Is(err, checkpoint.ErrNone), fault.As(err) != nil, c.Checkpoint.Topic == "":
+			return place, err
+		case ctx.Err() != nil, time.Since(began) >= patience:
+			return place, &fault.Error{
+				Code: fault.CodeNotReached, Exit: fault.ExitFailure, Err: err,
+				Found: fmt.Sprintf("the brokers did not give the checkpoint in %s within %s", c.Checkpoint, time.Since(began).Round(time.Second)),
+				Fix:   "See that the brokers in OUTBOXD_KAFKA_BROKERS run, can be reached, and that the topic's partition has a leader; then try again.",
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // ShowCheckpoint reads the stored place; saved is false when there is none.
 func ShowCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) (place checkpoint.Checkpoint, saved bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	s := newStore(c, log)
 	defer func() { err = errors.Join(err, s.Close()) }()
-	place, err = s.Load(ctx)
+	place, err = load(ctx, s, c)
 	if errors.Is(err, checkpoint.ErrNone) {
 		return place, false, nil
 	}
@@ -46,7 +75,7 @@ func deleteCheckpoint(ctx context.Context, db source.Source, c *config.Config, l
 	return alone(ctx, db, func(ctx context.Context) (err error) {
 		s := newStore(c, log)
 		defer func() { err = errors.Join(err, s.Close()) }()
-		held, err := look(ctx, s)
+		held, err := look(ctx, s, c)
 		if err != nil {
 			return err
 		}
@@ -78,8 +107,8 @@ func (h holding) String() string {
 }
 
 // look fails at another connector's checkpoint, and when there is no answer.
-func look(ctx context.Context, s store) (holding, error) {
-	place, err := s.Load(ctx)
+func look(ctx context.Context, s store, c *config.Config) (holding, error) {
+	place, err := load(ctx, s, c)
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		return holding{}, nil

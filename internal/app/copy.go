@@ -44,13 +44,13 @@ func (c *copying) run(ctx context.Context, db source.Source) error {
 	return alone(ctx, db, func(ctx context.Context) (err error) {
 		old, s := newStore(c.from, c.log), newStore(c.to, c.log)
 		defer func() { err = errors.Join(err, old.Close(), s.Close()) }()
-		if c.given.place, err = old.Load(ctx); errors.Is(err, checkpoint.ErrNone) {
+		if c.given.place, err = load(ctx, old, c.from); errors.Is(err, checkpoint.ErrNone) {
 			return fault.Config(fault.CodeConfig, "Set OUTBOXD_CHECKPOINT to the store that holds it.", nil, "nothing was ever saved in %s", c.from.Checkpoint)
 		} else if err != nil {
 			return err
 		}
 		c.given.saved = true
-		held, err := look(ctx, s)
+		held, err := look(ctx, s, c.to)
 		if err != nil || held.saved && held.place.Equal(c.given.place) {
 			return err
 		}

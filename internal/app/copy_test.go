@@ -177,7 +177,7 @@ func TestCopyOverALostPlace(t *testing.T) {
 	c := copying{from: from, to: to, log: zap.NewNop(), given: holding{place: checkpoint.Checkpoint{Name: from.Name, Position: "here", SavedAt: time.Now()}, saved: true}}
 	for code, text := range map[string]string{fault.CodePositionLost: "lost", fault.CodeCheckpointUnreadable: "unreadable"} {
 		s := &broken{store: newStore(to, zap.NewNop()), err: fault.Position(code, "", nil, "broken")}
-		held, err := look(t.Context(), s)
+		held, err := look(t.Context(), s, to)
 		if err != nil || held.String() != text {
 			t.Fatal(held, err)
 		}
@@ -192,7 +192,7 @@ func TestCopyOverALostPlace(t *testing.T) {
 		holds(t, to, "here")
 	}
 	none := &broken{store: newStore(to, zap.NewNop()), err: errors.New("no answer")}
-	if _, err := look(t.Context(), none); err == nil {
+	if _, err := look(t.Context(), none, to); err == nil {
 		t.Error("no answer was taken for an empty store")
 	}
 }

@@ -159,7 +159,7 @@ func (s *setup) done(made bool, what string) {
 func (s *setup) begin(ctx context.Context) (err error) {
 	st := newStore(s.c, s.log)
 	defer func() { err = errors.Join(err, st.Close()) }()
-	place, err := st.Load(ctx)
+	place, err := load(ctx, st, s.c)
 	intended := err == nil
 	switch {
 	case err != nil && !errors.Is(err, checkpoint.ErrNone):

@@ -42,6 +42,7 @@ const (
 	CodeLeaseHeld            = "lease_held"            // a command must not act beside a running instance
 	CodeDrainIncomplete      = "drain_incomplete"      // stopped before everything was acknowledged
 	CodeStartTimeout         = "start_timeout"         // not reached within OUTBOXD_START_TIMEOUT
+	CodeNotReached           = "not_reached"           // a command got no answer from a server for a while
 	CodeUnexpected           = "unexpected"            // a fault of our own
 )
 

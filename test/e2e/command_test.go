@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outboxd/outboxd/test/faultproxy"
 	"github.com/outboxd/outboxd/test/harness"
 )
 
@@ -120,6 +121,27 @@ func TestCheckpointCommand(t *testing.T) {
 			t.Errorf("after delete: %s", out)
 		}
 	})
+}
+
+// Right after a broker's start nobody answers for a moment: the command waits for it.
+func TestCheckpointShowWaitsForTheBroker(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, stage{"mysql", inTopic, harness.Plain}).withTopics()
+	s.once(10)
+	proxy, err := faultproxy.New(harness.Brokers(t)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	proxy.Refuse()
+	c := s.command("OUTBOXD_KAFKA_BROKERS=" + proxy.Addr())
+	c.Args = []string{"checkpoint", "show"}
+	p := harness.Start(t, c)
+	harness.Eventually(t, "it tries more than once", func() bool { return proxy.Connects() > 1 })
+	proxy.Heal()
+	if code := p.Wait(t); code != 0 || !strings.Contains(p.Stdout(), "position") {
+		t.Errorf("exit code %d: %s", code, p.Stdout()+p.Log())
+	}
 }
 
 func TestVersionAndUnknownCommand(t *testing.T) {
