@@ -90,6 +90,23 @@ type Stream interface {
 // server, heartbeats included (I8). It may be called from any goroutine.
 type Pulse interface{ LastReceived() time.Time }
 
+// Retainer is an optional ability of a Stream: what the server keeps for it. It
+// may be called from any goroutine and does not block.
+type Retainer interface{ Retention() Retention }
+
+// Retention is what the server kept for a stream when it was last asked.
+type Retention struct {
+	AskedAt time.Time        // zero: not asked yet
+	Bytes   int64            // of log
+	Oldest  *OpenTransaction // the oldest transaction that holds log; nil: none that is older than a few seconds
+}
+
+// OpenTransaction is a transaction that was neither committed nor rolled back.
+type OpenTransaction struct {
+	Name  string    // whose it is, in the server's words
+	Since time.Time // when it began, or was first seen where the server doesn't tell us
+}
+
 // Batch holds rows of one or more committed transactions, in commit order. It
 // may be empty: the log moved on without rows for us. The receiver owns it.
 type Batch struct {

@@ -31,6 +31,11 @@ type Report struct {
 	SaveErr       error     // the last save failed with this; nil when saves work
 	WindowFull    bool      // as much is unsaved as may be: reading stops
 
+	RetainedBytes    int64     // of log that the database keeps for us
+	OldestOpen       string    // the oldest open transaction, which holds log; "" when there is none worth telling
+	OldestOpenSince  time.Time // when it began
+	RetentionAskedAt time.Time // when the database was asked for these; zero: it doesn't tell
+
 	EventsRead, EventsDelivered, Sessions uint64
 }
 

@@ -43,11 +43,26 @@ type Status struct {
 		Delivered time.Time `json:"delivered,omitzero"`
 		Saved     time.Time `json:"saved,omitzero"`
 	} `json:"last"`
+	Source *Source `json:"source,omitempty"`
 	Counts struct {
 		Read      uint64 `json:"read"`
 		Delivered uint64 `json:"delivered"`
 		Sessions  uint64 `json:"sessions"`
 	} `json:"counts"`
+}
+
+// Source is what the database keeps for the connector.
+type Source struct {
+	AskedAt           time.Time        `json:"asked_at"`
+	RetainedBytes     int64            `json:"retained_bytes"`
+	OldestTransaction *OpenTransaction `json:"oldest_transaction,omitempty"`
+}
+
+// OpenTransaction holds the database's log as long as it is open.
+type OpenTransaction struct {
+	Name    string    `json:"name"`
+	Since   time.Time `json:"since"`
+	Seconds float64   `json:"seconds"`
 }
 
 // Failure is an error as it is shown. Code, Found and Fix are there when someone must act.
@@ -71,7 +86,19 @@ func newStatus(r Report, a Readiness, now time.Time) Status {
 	s.Positions.Read, s.Positions.Settled, s.Positions.Saved = r.Read, r.Settled, r.Saved
 	s.InFlight.Events, s.InFlight.Bytes = r.InFlightEvents, r.InFlightBytes
 	s.Last.Heard, s.Last.Read, s.Last.Delivered, s.Last.Saved = r.LastHeard, r.LastRead, r.LastDelivered, r.LastSaved
+	s.Source = newSource(r, now)
 	s.Counts.Read, s.Counts.Delivered, s.Counts.Sessions = r.EventsRead, r.EventsDelivered, r.Sessions
+	return s
+}
+
+func newSource(r Report, now time.Time) *Source {
+	if r.RetentionAskedAt.IsZero() {
+		return nil
+	}
+	s := &Source{AskedAt: r.RetentionAskedAt, RetainedBytes: r.RetainedBytes}
+	if r.OldestOpen != "" {
+		s.OldestTransaction = &OpenTransaction{Name: r.OldestOpen, Since: r.OldestOpenSince, Seconds: max(0, now.Sub(r.OldestOpenSince)).Seconds()}
+	}
 	return s
 }
 

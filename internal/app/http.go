@@ -38,13 +38,18 @@ func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, lo
 
 // report is the engine's status in admin's words.
 func report(name, version string, s pipeline.Status, now time.Time) admin.Report {
-	return admin.Report{
+	r := admin.Report{
 		Name: name, Version: version,
 		State: string(s.State), Since: s.Since, Holder: s.Holder, Err: s.Err,
 		Read: string(s.Read), Settled: string(s.Settled), Saved: string(s.Saved),
 		InFlightEvents: s.InFlightEvents, InFlightBytes: s.InFlightBytes, UnsavedEvents: s.UnsavedEvents,
 		OldestCommit: s.OldestCommit, Lag: s.Lag(now), CaughtUp: s.CaughtUp,
 		LastHeard: s.LastRead, LastRead: s.LastRead, LastDelivered: s.LastDelivered, LastSaved: s.LastSaved, SaveErr: s.SaveErr, WindowFull: s.WindowFull,
+		RetainedBytes: s.Retention.Bytes, RetentionAskedAt: s.Retention.AskedAt,
 		EventsRead: s.EventsRead, EventsDelivered: s.EventsDelivered, Sessions: s.Sessions,
 	}
+	if o := s.Retention.Oldest; o != nil {
+		r.OldestOpen, r.OldestOpenSince = o.Name, o.Since
+	}
+	return r
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/pipeline"
+	"github.com/outboxd/outboxd/source"
 )
 
 var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
@@ -177,7 +178,7 @@ func TestBuildInfo(t *testing.T) {
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
-	f.status = pipeline.Status{State: pipeline.Stopped, Err: errors.New("x")}
+	f.status = pipeline.Status{State: pipeline.Stopped, Err: errors.New("x"), Retention: source.Retention{AskedAt: start}}
 	h := f.Hooks()
 	h.Delivered("t", "t", 1)
 	h.Restart("x")

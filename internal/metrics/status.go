@@ -15,7 +15,7 @@ type gauges struct {
 	now     func() time.Time
 	started time.Time
 
-	up, active, stopped, read, lag, inFlight, unsaved, checkpointAge *prometheus.Desc
+	up, active, stopped, read, lag, inFlight, unsaved, checkpointAge, retained, oldestOpen *prometheus.Desc
 }
 
 func newGauges(status func() pipeline.Status, now func() time.Time) *gauges {
@@ -32,12 +32,14 @@ func newGauges(status func() pipeline.Status, now func() time.Time) *gauges {
 		inFlight:      desc("outboxd_in_flight_events", "Events read and not yet acknowledged."),
 		unsaved:       desc("outboxd_unsaved_events", "Events acknowledged and not yet covered by a saved checkpoint."),
 		checkpointAge: desc("outboxd_checkpoint_age_seconds", "Time since the last save of the checkpoint, or since the start when there was none."),
+		retained:      desc("outboxd_source_retained_bytes", "Log that the database keeps for this connector; not there when it doesn't say."),
+		oldestOpen:    desc("outboxd_source_oldest_transaction_seconds", "Age of the oldest open transaction, which holds log; 0 when none is older than a few seconds."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.active, g.stopped, g.read, g.lag, g.inFlight, g.unsaved, g.checkpointAge} {
+	for _, d := range []*prometheus.Desc{g.up, g.active, g.stopped, g.read, g.lag, g.inFlight, g.unsaved, g.checkpointAge, g.retained, g.oldestOpen} {
 		out <- d
 	}
 }
@@ -62,6 +64,14 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 		saved = g.started
 	}
 	gauge(g.checkpointAge, max(0, now.Sub(saved)).Seconds())
+	if r := s.Retention; !r.AskedAt.IsZero() {
+		gauge(g.retained, float64(r.Bytes))
+		var age float64
+		if r.Oldest != nil {
+			age = max(0, now.Sub(r.Oldest.Since)).Seconds()
+		}
+		gauge(g.oldestOpen, age)
+	}
 }
 
 func one(b bool) float64 {

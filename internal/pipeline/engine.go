@@ -209,6 +209,9 @@ func (e *Engine) Status() Status {
 			s.LastRead = at
 		}
 	}
+	if r, ok := e.stream.(source.Retainer); ok {
+		s.Retention = r.Retention()
+	}
 	s.CaughtUp = s.CaughtUp && s.State == Active && s.InFlightEvents == 0
 	return s
 }

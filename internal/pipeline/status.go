@@ -44,6 +44,8 @@ type Status struct {
 	SaveErr       error     // the last save failed with this; nil when saves work
 	WindowFull    bool      // as much is delivered and unsaved as may be: reading stops
 
+	Retention source.Retention // what the server keeps for us; zero when it doesn't say
+
 	EventsRead      uint64
 	EventsDelivered uint64
 	Sessions        uint64 // streams opened since the process began

@@ -62,7 +62,7 @@ func (s *Source) checkPublication(ctx context.Context, conn *pgx.Conn) (string, 
 	case p == nil:
 		return "", s.setupNeeded("publication", s.cfg.Publication, s.publicationSQL(s.tables))
 	case s.lacks(p) != "":
-		return "", fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION", nil,
+		return "", fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION"+s.rootFix(p), nil,
 			"publication %q carries no %s", s.cfg.Publication, s.lacks(p))
 	}
 	return fmt.Sprintf("%q carries the outbox tables", s.cfg.Publication), nil

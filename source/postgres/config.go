@@ -7,9 +7,10 @@
 // end the server told while nothing was under way; it is confirmed to the
 // server only after the engine stored it.
 //
-// Three connections exist at most: the lease (a session that holds an advisory
-// lock), the replication connection, owned by one goroutine, and a short one
-// for questions while a stream is opened.
+// Four connections exist at most: the lease (a session that holds an advisory
+// lock), the replication connection, owned by one goroutine, one that asks now
+// and then what the server keeps for us, and a short one for questions while a
+// stream is opened.
 package postgres
 
 import (

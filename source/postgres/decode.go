@@ -38,8 +38,10 @@ type decoder struct {
 	log       *zap.Logger
 	wanted    map[TableName]bool
 	relations map[uint32]relation
-	types     map[uint32]string // names of the users' own types ('Y')
-	prefix    string            // of positions
+	types     map[uint32]string                         // names of the users' own types ('Y')
+	bases     map[uint32]uint32                         // what these are made of …
+	lookUp    func(oid uint32) (base uint32, err error) // … and whom to ask for others
+	prefix    string                                    // of positions
 
 	tx      *source.Tx // transaction under way, nil between transactions
 	index   uint32     // of its next row
@@ -60,7 +62,7 @@ type border struct {
 }
 
 func newDecoder(at place, wanted map[TableName]bool, log *zap.Logger) *decoder {
-	return &decoder{log: log, wanted: wanted, relations: map[uint32]relation{}, types: map[uint32]string{}, prefix: at.prefix()}
+	return &decoder{log: log, wanted: wanted, relations: map[uint32]relation{}, types: map[uint32]string{}, bases: map[uint32]uint32{}, prefix: at.prefix()}
 }
 
 // message takes one pgoutput message. The bytes are copied where they are kept.
@@ -127,6 +129,7 @@ func (d *decoder) commit(r *reader) error {
 func (d *decoder) relation(r *reader) error {
 	oid := r.uint32()
 	t := &source.Table{Schema: r.string(), Name: r.string()}
+	wanted := d.wanted[TableName{t.Schema, t.Name}]
 	r.skip(1) // replica identity
 	n := int(r.uint16())
 	for range n {
@@ -134,15 +137,41 @@ func (d *decoder) relation(r *reader) error {
 		c := source.Column{Name: r.string()}
 		typ := r.uint32()
 		r.skip(4) // type modifier
-		c.Kind = kindOf(typ)
-		c.Type = d.typeName(typ)
-		t.Columns = append(t.Columns, c)
 		if r.short {
 			return errShort
 		}
+		if !wanted {
+			continue
+		}
+		base, err := d.base(typ)
+		if err != nil {
+			return fmt.Errorf("table %s, column %q: %w", t, c.Name, err)
+		}
+		c.Kind = kindOf(base)
+		c.Type = d.typeName(typ)
+		t.Columns = append(t.Columns, c)
 	}
-	d.relations[oid] = relation{table: t, wanted: d.wanted[TableName{t.Schema, t.Name}]}
+	d.relations[oid] = relation{table: t, wanted: wanted}
 	return r.err()
+}
+
+// base gives the type that tells the form of oid's values: a domain's base type.
+func (d *decoder) base(oid uint32) (uint32, error) {
+	if oid < firstOwnType {
+		return oid, nil
+	}
+	if base, ok := d.bases[oid]; ok {
+		return base, nil
+	}
+	if d.lookUp == nil {
+		return oid, nil
+	}
+	base, err := d.lookUp(oid)
+	if err != nil {
+		return 0, err
+	}
+	d.bases[oid] = base
+	return base, nil
 }
 
 var builtin = pgtype.NewMap()

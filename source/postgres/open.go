@@ -37,6 +37,11 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	if err == nil {
 		err = s.judge(ctx, conn, id, at)
 	}
+	dec := newDecoder(at, s.wanted(), s.log)
+	if err == nil {
+		dec.lookUp = s.baseType
+		dec.bases, err = s.columnTypes(ctx, conn)
+	}
 	if err != nil {
 		closePgConn(rep)
 		return nil, err
@@ -57,7 +62,12 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		closePgConn(rep)
 		return nil, fmt.Errorf("take over the replication connection: %w", err)
 	}
-	return startStream(hijacked, at, s.wanted(), s.log)
+	stream, err := startStream(hijacked, at, dec, s.log)
+	if err != nil {
+		return nil, err
+	}
+	stream.watch = s.startWatch()
+	return stream, nil
 }
 
 func (s *Source) wanted() map[TableName]bool {

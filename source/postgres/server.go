@@ -50,14 +50,17 @@ func (s *Source) resolve(ctx context.Context, conn *pgx.Conn) ([]TableName, erro
 	found := make([]TableName, 0, len(s.cfg.Tables))
 	for _, t := range s.cfg.Tables {
 		rows, err := conn.Query(ctx, `
-			SELECT n.nspname, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			SELECT n.nspname, c.relkind::text, c.relpersistence = 'u' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE c.relname = $1 AND ($2 = '' OR n.nspname = $2) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 			  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND c.relpersistence <> 't'
 			ORDER BY 1`, t.Name, t.Schema)
 		if err != nil {
 			return nil, s.explain(fmt.Errorf("look for table %s: %w", t, err))
 		}
-		type hit struct{ Schema, Kind string }
+		type hit struct {
+			Schema, Kind string
+			Unlogged     bool
+		}
 		hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[hit])
 		if err != nil {
 			return nil, s.explain(fmt.Errorf("look for table %s: %w", t, err))
@@ -74,6 +77,8 @@ func (s *Source) resolve(ctx context.Context, conn *pgx.Conn) ([]TableName, erro
 			return nil, fault.Config(fault.CodeConfig, "name the schema in OUTBOXD_TABLES", nil, "table %s is ambiguous: there are %s", t, strings.Join(names, " and "))
 		case hits[0].Kind != "r" && hits[0].Kind != "p":
 			return nil, fault.Config(fault.CodeTableUnusable, "name a table in OUTBOXD_TABLES", nil, "%s is a view or a foreign table; only tables have a log", t)
+		case hits[0].Unlogged:
+			return nil, fault.Config(fault.CodeTableUnusable, fmt.Sprintf("ALTER TABLE %s SET LOGGED", t), nil, "table %s is unlogged: its rows are not in the log", t)
 		}
 		found = append(found, TableName{hits[0].Schema, t.Name})
 	}
@@ -85,43 +90,18 @@ func (s *Source) validate(ctx context.Context, conn *pgx.Conn, t TableName) erro
 	if s.cfg.Validate == nil {
 		return nil
 	}
-	table, err := s.describe(ctx, conn, t)
+	table, hidden, err := s.describe(ctx, conn, t)
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Validate(table); fault.As(err) != nil {
-		return err // it says already what to do
-	} else if err != nil {
-		return fault.Config(fault.CodeTableUnusable, "see the OUTBOXD_COLUMN_… variables", err, "the columns of %s don't fit", t)
-	}
-	return nil
+	return s.explainHidden(s.misfit(table, s.cfg.Validate(table)), hidden)
 }
 
-// describe reads a table's shape as the log will show it: generated columns
-// are not in the log before PostgreSQL 18, nor after by default.
-func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*source.Table, error) {
-	rows, err := conn.Query(ctx, `
-		SELECT a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod)
-		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
-		ORDER BY a.attnum`, t.Schema, t.Name)
-	if err != nil {
-		return nil, s.explain(fmt.Errorf("read the columns of %s: %w", t, err))
+func (s *Source) misfit(table *source.Table, err error) error {
+	if err == nil || fault.As(err) != nil {
+		return err // it says already what to do
 	}
-	type column struct {
-		Name string
-		OID  uint32
-		Type string
-	}
-	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
-	if err != nil {
-		return nil, s.explain(fmt.Errorf("read the columns of %s: %w", t, err))
-	}
-	table := &source.Table{Schema: t.Schema, Name: t.Name}
-	for _, c := range columns {
-		table.Columns = append(table.Columns, source.Column{Name: c.Name, Type: c.Type, Kind: kindOf(c.OID)})
-	}
-	return table, nil
+	return fault.Config(fault.CodeTableUnusable, "see the OUTBOXD_COLUMN_… variables", err, "the columns of %s don't fit", table)
 }
 
 // hasRows reports whether any outbox table holds a row in the session's snapshot, and which.

@@ -26,6 +26,7 @@ type slotState struct {
 	why       string // wal_status or invalidation reason, as the server words it
 	activePID int32
 	activeApp string // application_name of the session that reads it
+	twoPhase  bool   // it sends prepared transactions before they are committed
 }
 
 // slot returns nil when there is none.
@@ -34,10 +35,10 @@ func (s *Source) slot(ctx context.Context, conn *pgx.Conn) (*slotState, error) {
 	var confirmed *string
 	err := conn.QueryRow(ctx, `
 		SELECT coalesce(s.plugin, ''), coalesce(s.database, ''), s.confirmed_flush_lsn::text,
-		       coalesce(s.wal_status, '') = 'lost', coalesce(s.wal_status, ''), coalesce(s.active_pid, 0), coalesce(a.application_name, '')
+		       coalesce(s.wal_status, '') = 'lost', coalesce(s.wal_status, ''), coalesce(s.active_pid, 0), coalesce(a.application_name, ''), s.two_phase
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 		WHERE s.slot_name = $1`, s.cfg.Slot).
-		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp)
+		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp, &st.twoPhase)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -60,6 +61,9 @@ func (s *Source) ours(st *slotState, database string) error {
 		return fault.Config(fault.CodeNameTaken, fix, nil, "slot %q belongs to database %q, not to %q", s.cfg.Slot, st.database, database)
 	case st.plugin != "pgoutput":
 		return fault.Config(fault.CodeNameTaken, fix, nil, "slot %q uses the plugin %q, not pgoutput", s.cfg.Slot, st.plugin)
+	case st.twoPhase:
+		return fault.Config(fault.CodeServerSetting, "make the slot anew without it, with nothing written to the outbox meanwhile: "+s.dropSlotSQL()+"; "+s.slotSQL(), nil,
+			"slot %q was made for two-phase commit: it sends the rows of PREPARE TRANSACTION before anybody knows whether they will be committed", s.cfg.Slot)
 	}
 	return nil
 }
@@ -68,13 +72,14 @@ func (s *Source) ours(st *slotState, database string) error {
 type publicationState struct {
 	oid     uint32
 	inserts bool
+	viaRoot bool // rows of partitions are told as their root's
 	tables  []TableName
 }
 
 // publication returns nil when there is none.
 func (s *Source) publication(ctx context.Context, conn *pgx.Conn) (*publicationState, error) {
 	var p publicationState
-	err := conn.QueryRow(ctx, `SELECT oid, pubinsert FROM pg_publication WHERE pubname = $1`, s.cfg.Publication).Scan(&p.oid, &p.inserts)
+	err := conn.QueryRow(ctx, `SELECT oid, pubinsert, pubviaroot FROM pg_publication WHERE pubname = $1`, s.cfg.Publication).Scan(&p.oid, &p.inserts, &p.viaRoot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -104,6 +109,14 @@ func (s *Source) lacks(p *publicationState) string {
 	return ""
 }
 
+// rootFix is the way out when a publication carries the partitions and not their root.
+func (s *Source) rootFix(p *publicationState) string {
+	if p.viaRoot || !p.inserts {
+		return ""
+	}
+	return fmt.Sprintf("; or, if its tables are the partitions of ours: ALTER PUBLICATION %s SET (publish_via_partition_root = true)", quote(s.cfg.Publication))
+}
+
 // ensurePublication makes the publication, or judges the one that is there. It
 // comes before the slot: a slot never sees a publication made after it.
 func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (uint32, error) {
@@ -127,7 +140,7 @@ func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (uint32,
 		for i, t := range p.tables {
 			names[i] = t.String()
 		}
-		return 0, fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION", nil,
+		return 0, fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION"+s.rootFix(p), nil,
 			"publication %q carries no %s (its tables: %s)", s.cfg.Publication, lack, strings.Join(names, ", "))
 	}
 	return p.oid, nil

@@ -51,16 +51,17 @@ type stream struct {
 
 	caughtUp     bool      // the walsender has nothing more for us
 	toldCaughtUp bool      // the engine knows
+	watch        *watch    // nil in tests
 	readingFrom  time.Time // silence counts from here: we did not read while handing over
 }
 
 // bufferBytes is where the buffer begins; it grows to the largest message and goes back.
 const bufferBytes = 256 << 10
 
-func startStream(h *pgconn.HijackedConn, at place, wanted map[TableName]bool, log *zap.Logger) (*stream, error) {
+func startStream(h *pgconn.HijackedConn, at place, dec *decoder, log *zap.Logger) (*stream, error) {
 	now := time.Now()
 	s := &stream{
-		conn: h.Conn, log: log, dec: newDecoder(at, wanted, log), buf: make([]byte, bufferBytes),
+		conn: h.Conn, log: log, dec: dec, buf: make([]byte, bufferBytes),
 		out: make(chan source.Batch), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
 		told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
 	}
@@ -131,8 +132,19 @@ func (s *stream) Confirm(pos source.Position) {
 // LastReceived implements source.Pulse.
 func (s *stream) LastReceived() time.Time { return time.Unix(0, s.received.Load()) }
 
+// Retention implements source.Retainer.
+func (s *stream) Retention() source.Retention {
+	if s.watch == nil {
+		return source.Retention{}
+	}
+	return s.watch.retention()
+}
+
 // Close implements source.Stream.
 func (s *stream) Close(ctx context.Context) error {
+	if s.watch != nil {
+		defer s.watch.close()
+	}
 	close(s.closing)
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
 	select {

@@ -33,7 +33,7 @@ func startWalsender(t *testing.T, from uint64) (*walsender, *stream) {
 	go w.listen()
 	at := place{system: "7", timeline: 1, database: "d", slot: "s", publication: 2, lsn: pglogrepl.LSN(from)}
 	s, err := startStream(&pgconn.HijackedConn{Conn: ours, Frontend: pgproto3.NewFrontend(ours, ours)}, at,
-		map[TableName]bool{{"public", "outbox"}: true}, zap.NewNop())
+		newDecoder(at, map[TableName]bool{{"public", "outbox"}: true}, zap.NewNop()), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

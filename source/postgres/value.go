@@ -9,8 +9,8 @@ import (
 	"github.com/outboxd/outboxd/source"
 )
 
-// kindOf tells by the type's OID what its text form is. A type of the user's
-// own (enum, domain) has an OID of its own and is text.
+// kindOf tells by the type's OID what its text form is. For a domain that is
+// the OID of its base type. Other types of the user's own (enum, composite) are text.
 func kindOf(oid uint32) source.Kind {
 	switch oid {
 	case pgtype.JSONOID, pgtype.JSONBOID:
