@@ -39,6 +39,10 @@ const (
 	StartAuto   Start = "auto"   // the table must be empty at the place, else the operator chooses
 	StartNow    Start = "now"    // follow the log from here; rows already there are not published
 	StartResume Start = "resume" // a saved place must exist
+	// StartSnapshot publishes the rows already there, then follows the log without a
+	// gap. The first place then holds a cursor, and streams opened on it yield
+	// the rows first. A source that can't refuses it by name.
+	StartSnapshot Start = "snapshot"
 )
 
 // First describes a first start to Source.Begin.
@@ -105,6 +109,21 @@ type Retention struct {
 type OpenTransaction struct {
 	Name  string    // whose it is, in the server's words
 	Since time.Time // when it began, or was first seen where the server doesn't tell us
+}
+
+// Snapshotter is an optional ability of a Source: how far a first snapshot is.
+// It may be called from any goroutine.
+type Snapshotter interface {
+	// Snapshot returns nil when none is under way.
+	Snapshot() *Snapshot
+}
+
+// Snapshot tells of a first snapshot that is under way.
+type Snapshot struct {
+	Table    string // being read
+	Rows     int64  // read so far, of all tables and all runs
+	Estimate int64  // of all rows there are to read, by the server's planner
+	Since    time.Time
 }
 
 // Batch holds rows of one or more committed transactions, in commit order. It

@@ -9,7 +9,7 @@ import (
 
 func setupCommand(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("setup")
-	start := f.String("start", "", "with `now`: make slot and first position too, from here on")
+	start := f.String("start", "", "make slot and first position too: `now`, from here on, or snapshot, with the rows that are there")
 	topics := f.String("topics", "", "create these event topics too: `NAME,…`")
 	dryRun := f.Bool("dry-run", false, "print what would be done; connects to nothing")
 	asJSON := f.Bool("json", false, "as JSON")
@@ -17,13 +17,11 @@ func setupCommand(ctx context.Context, p *process, args []string) error {
 	if err := p.parse(f, args); err != nil {
 		return err
 	}
-	o := app.SetupOptions{Now: *start == "now", DryRun: *dryRun}
-	switch *start {
-	case "", "now":
-	case "snapshot":
-		return misuse("setup --start snapshot is not there yet")
+	o := app.SetupOptions{Start: *start, DryRun: *dryRun}
+	switch o.Start {
+	case "", "now", "snapshot":
 	default:
-		return misuse("setup --start %s: the legal value is now", *start)
+		return misuse("setup --start %s: the legal values are now and snapshot", *start)
 	}
 	for t := range strings.SplitSeq(*topics, ",") {
 		if t = strings.TrimSpace(t); t != "" {
@@ -37,7 +35,7 @@ func setupCommand(ctx context.Context, p *process, args []string) error {
 	ctx, cancel := p.brief(ctx)
 	defer cancel()
 	if !*dryRun && !*yes && p.terminal {
-		plan, err := app.Setup(ctx, p.cfg, app.SetupOptions{Now: o.Now, Topics: o.Topics, DryRun: true}, p.log)
+		plan, err := app.Setup(ctx, p.cfg, app.SetupOptions{Start: o.Start, Topics: o.Topics, DryRun: true}, p.log)
 		if err != nil {
 			return err
 		}

@@ -37,6 +37,16 @@ type Report struct {
 	RetentionAskedAt time.Time // when the database was asked for these; zero: it doesn't tell
 
 	EventsRead, EventsDelivered, Sessions uint64
+
+	Snapshot *Snapshot // nil: no first snapshot is under way
+}
+
+// Snapshot tells how far a first snapshot is.
+type Snapshot struct {
+	Table    string    `json:"table"` // being read
+	Rows     int64     `json:"rows"`  // read so far
+	Estimate int64     `json:"rows_estimate"`
+	Since    time.Time `json:"since"` // this run began to read
 }
 
 // The states of a Report.

@@ -34,6 +34,8 @@ type Status struct {
 	LagSeconds    float64 `json:"lag_seconds"`
 	CaughtUp      bool    `json:"caught_up"`
 
+	Snapshot *Snapshot `json:"snapshot,omitempty"`
+
 	Error     *Failure `json:"error,omitempty"`
 	SaveError string   `json:"save_error,omitempty"`
 
@@ -78,7 +80,7 @@ func newStatus(r Report, a Readiness, now time.Time) Status {
 		Sentence: sentence(r, a, now), Name: r.Name, Version: r.Version, State: r.State, Since: r.Since,
 		Ready: a.Ready, Role: a.Role, Holder: r.Holder, Blocked: a.Reason,
 		UnsavedEvents: r.UnsavedEvents, LagSeconds: r.Lag.Seconds(), CaughtUp: r.CaughtUp,
-		Error: newFailure(r.Err),
+		Error: newFailure(r.Err), Snapshot: r.Snapshot,
 	}
 	if r.SaveErr != nil {
 		s.SaveError = r.SaveErr.Error()
@@ -122,6 +124,9 @@ func sentence(r Report, a Readiness, now time.Time) string {
 		return fmt.Sprintf("%s but blocked: %s. %s", head, a.Reason, remedy(r))
 	case r.State == active && r.SaveErr != nil:
 		return fmt.Sprintf("%s, but the checkpoint can't be saved: %v. Mend the checkpoint store; reading stops once OUTBOXD_CHECKPOINT_MAX_EVENTS are unsaved.", head, r.SaveErr)
+	case r.State == active && r.Snapshot != nil:
+		return fmt.Sprintf("%s: publishing the rows that were there before the first start, %d of about %d read (%s), then the log; %s",
+			head, r.Snapshot.Rows, r.Snapshot.Estimate, r.Snapshot.Table, nothing)
 	case r.State == active && r.CaughtUp:
 		return fmt.Sprintf("%s: caught up with the log; %s", head, nothing)
 	case r.State == active:

@@ -192,7 +192,7 @@ func TestSetupMakesTheFirstPlaceOnce(t *testing.T) {
 	db := fake{sourcetest.NewFake(), true}
 	run := func() ([]string, error) {
 		s := setup{c: c, log: log, run: db, admin: db}
-		err := s.make(t.Context(), SetupOptions{Now: true})
+		err := s.make(t.Context(), SetupOptions{Start: "now"})
 		return s.lines, err
 	}
 
@@ -468,7 +468,7 @@ func TestReportCarriesTheStatus(t *testing.T) {
 		InFlightEvents: 1, InFlightBytes: 2, UnsavedEvents: 3, OldestCommit: now.Add(-time.Minute), LastRead: now, LastDelivered: now.Add(1),
 		LastSaved: now.Add(2), SaveErr: errors.New("full"), EventsRead: 4, EventsDelivered: 5, Sessions: 6,
 	}
-	r := report("n", "v", s, now)
+	r := report("n", "v", s, nil, now)
 	if r.State != "active" || r.Lag != time.Minute || r.Read != "r" || r.Settled != "s" || r.Saved != "v" || r.InFlightEvents != 1 ||
 		r.InFlightBytes != 2 || r.UnsavedEvents != 3 || r.EventsRead != 4 || r.EventsDelivered != 5 || r.Sessions != 6 ||
 		!r.LastDelivered.Equal(s.LastDelivered) || !r.LastSaved.Equal(s.LastSaved) || r.SaveErr == nil || r.Err == nil || r.Name != "n" || r.Version != "v" {

@@ -10,6 +10,7 @@ import (
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/metrics"
 	"github.com/outboxd/outboxd/internal/pipeline"
+	"github.com/outboxd/outboxd/source"
 )
 
 // serve starts HTTP, unless it is off. Calling the result ends it.
@@ -19,7 +20,7 @@ func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, lo
 	}
 	log = log.Named("http")
 	s := admin.New(admin.Config{
-		Report:  func() admin.Report { return report(c.Name, b.Version, e.Status(), time.Now()) },
+		Report:  func() admin.Report { return report(c.Name, b.Version, e.Status(), snapshotOf(e.Source), time.Now()) },
 		Metrics: m.Handler(), Hosts: c.HTTPHosts, Log: log,
 	})
 	addr, err := s.Start(c.HTTPAddr)
@@ -36,8 +37,16 @@ func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, lo
 	}, nil
 }
 
+// snapshotOf tells of a first snapshot, if the source has such a thing.
+func snapshotOf(s source.Source) *source.Snapshot {
+	if s, ok := s.(source.Snapshotter); ok {
+		return s.Snapshot()
+	}
+	return nil
+}
+
 // report is the engine's status in admin's words.
-func report(name, version string, s pipeline.Status, now time.Time) admin.Report {
+func report(name, version string, s pipeline.Status, snapshot *source.Snapshot, now time.Time) admin.Report {
 	r := admin.Report{
 		Name: name, Version: version,
 		State: string(s.State), Since: s.Since, Holder: s.Holder, Err: s.Err,
@@ -50,6 +59,9 @@ func report(name, version string, s pipeline.Status, now time.Time) admin.Report
 	}
 	if o := s.Retention.Oldest; o != nil {
 		r.OldestOpen, r.OldestOpenSince = o.Name, o.Since
+	}
+	if snapshot != nil {
+		r.Snapshot = &admin.Snapshot{Table: snapshot.Table, Rows: snapshot.Rows, Estimate: snapshot.Estimate, Since: snapshot.Since}
 	}
 	return r
 }

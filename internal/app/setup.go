@@ -19,7 +19,7 @@ import (
 
 // SetupOptions says how much Setup makes.
 type SetupOptions struct {
-	Now    bool     // slot and first position too: from here on
+	Start  string   // now or snapshot: slot and first position too; empty: neither
 	Topics []string // event topics too
 	DryRun bool     // only tell; needs no connection and no rights
 }
@@ -29,6 +29,9 @@ type SetupOptions struct {
 func Setup(ctx context.Context, c *config.Config, o SetupOptions, log *zap.Logger) ([]string, error) {
 	if len(o.Topics) > 0 && c.Sink != "kafka" {
 		return nil, fault.Config(fault.CodeConfig, "Leave --topics away, or set OUTBOXD_SINK=kafka.", nil, "topics were asked for and the sink is %s", c.Sink)
+	}
+	if source.Start(o.Start) == source.StartSnapshot && c.Source.MySQL() {
+		return nil, fault.Config(fault.CodeConfig, "Use --start now.", nil, "setup --start snapshot is not there yet for %s://", c.Source.Scheme)
 	}
 	allowed := *c
 	allowed.AutoSetup = true // run may not, this command is asked to
@@ -79,7 +82,7 @@ func (s *setup) tell(o SetupOptions) {
 	if s.c.Checkpoint.Topic != "" {
 		s.add("-- checkpoint topic %q, as by: %s", s.c.Checkpoint.Topic, topicConfig(s.c).Command())
 	}
-	if o.Now {
+	if o.Start != "" {
 		s.add("-- then %s saved in %s", s.firstPlace(), s.c.Checkpoint)
 	}
 	for _, t := range o.Topics {
@@ -103,8 +106,8 @@ func (s *setup) make(ctx context.Context, o SetupOptions) error {
 	if err := s.topics(ctx, o.Topics); err != nil {
 		return err
 	}
-	if o.Now {
-		return alone(ctx, s.run, s.begin)
+	if o.Start != "" {
+		return alone(ctx, s.run, func(ctx context.Context) error { return s.begin(ctx, source.Start(o.Start)) })
 	}
 	return nil
 }
@@ -156,7 +159,7 @@ func (s *setup) done(made bool, what string) {
 }
 
 // begin makes the first place, as run would, under the lease.
-func (s *setup) begin(ctx context.Context) (err error) {
+func (s *setup) begin(ctx context.Context, mode source.Start) (err error) {
 	st := newStore(s.c, s.log)
 	defer func() { err = errors.Join(err, st.Close()) }()
 	place, err := load(ctx, st, s.c)
@@ -172,7 +175,7 @@ func (s *setup) begin(ctx context.Context) (err error) {
 			return fmt.Errorf("save intent: %w", err)
 		}
 	}
-	pos, err := s.run.Begin(ctx, source.First{Mode: source.StartNow, Intended: intended})
+	pos, err := s.run.Begin(ctx, source.First{Mode: mode, Intended: intended})
 	if err != nil {
 		return fmt.Errorf("make the first position: %w", err)
 	}

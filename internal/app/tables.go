@@ -29,6 +29,28 @@ func validator(c *config.Config, tell func(transform.Mapping)) (func(*source.Tab
 	}, nil
 }
 
+// aggregateOf tells which columns name a row's aggregate. There is none when
+// each event is one of its own, and none is known when a member of the payload does, or
+// the table does not fit.
+func aggregateOf(c *config.Config) func(*source.Table) ([]string, bool) {
+	return func(t *source.Table) ([]string, bool) {
+		router, err := newRouter(c)
+		if err != nil {
+			return nil, false
+		}
+		m, err := router.Describe(t)
+		switch {
+		case err != nil || m.AggregateID != "" && t.Column(m.AggregateID) < 0:
+			return nil, false
+		case m.AggregateID == "":
+			return nil, true
+		case m.AggregateType == "":
+			return []string{m.AggregateID}, true
+		}
+		return []string{m.AggregateType, m.AggregateID}, true
+	}
+}
+
 // logMapping logs how a table is read, once per shape: it is asked at each new lease.
 func logMapping(log *zap.Logger) func(transform.Mapping) {
 	told := map[string]string{}

@@ -19,7 +19,7 @@ type Config struct {
 	Source Source
 	Tables []Table
 
-	Start            string        // auto, now, resume
+	Start            string        // auto, now, snapshot, resume
 	StartTimeout     time.Duration // how long to wait for an unreachable server at start; 0: for ever
 	DrainTimeout     time.Duration
 	BufferEvents     int   // read and not yet acknowledged
@@ -72,6 +72,8 @@ type Login struct {
 type Postgres struct {
 	Slot        string
 	Publication string
+	Where       string // of a first snapshot: an SQL condition; empty: all rows
+	OrderBy     string // of a first snapshot: SQL expressions; empty: found by the table's key
 }
 
 // MySQL holds what only a MySQL or MariaDB source needs.

@@ -7,8 +7,6 @@ import "strings"
 func laterRows() []Variable {
 	type row struct{ name, meaning, harmless string }
 	rows := []row{
-		{"SNAPSHOT_WHERE", "condition of the first snapshot", ""},
-		{"SNAPSHOT_ORDER_BY", "order of the first snapshot", ""},
 		{"TRANSACTION_INTERVAL", "exactly-once: how often to commit", ""},
 		{"TRANSACTION_TIMEOUT", "exactly-once: the broker's limit", ""},
 		{"COLUMN_TIMESTAMP", "column of the record timestamp; today it is the commit time", ""},

@@ -77,7 +77,7 @@ func TestEverythingSet(t *testing.T) {
 		"OUTBOXD_HEADERS=id:ID, eventType", "OUTBOXD_TOPIC=e.{column:region}.{table}", "OUTBOXD_TOMBSTONE_ON_EMPTY=true", "OUTBOXD_ON_NULL_KEY=null",
 		"OUTBOXD_KAFKA_BROKERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_COMPRESSION=zstd", "OUTBOXD_KAFKA_LINGER=0",
 		"OUTBOXD_KAFKA_BATCH_BYTES=512KiB", "OUTBOXD_KAFKA_MAX_MESSAGE_BYTES=2MB", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "OUTBOXD_KAFKA_TOPIC_PARTITIONS=12",
-		"OUTBOXD_KAFKA_TOPIC_REPLICATION=3", "OUTBOXD_POSTGRES_SLOT=s_1", "OUTBOXD_POSTGRES_PUBLICATION=My Pub", "OUTBOXD_AUTO_SETUP=false",
+		"OUTBOXD_KAFKA_TOPIC_REPLICATION=3", "OUTBOXD_POSTGRES_SLOT=s_1", "OUTBOXD_SNAPSHOT_WHERE=id > 5", "OUTBOXD_SNAPSHOT_ORDER_BY=created_at, id", "OUTBOXD_POSTGRES_PUBLICATION=My Pub", "OUTBOXD_AUTO_SETUP=false",
 		"OUTBOXD_SETUP_URL=postgres://admin:geheim@a/shop", "OUTBOXD_BUFFER_EVENTS=7", "OUTBOXD_BUFFER_BYTES=1GiB", "OUTBOXD_DRAIN_TIMEOUT=1h30m", "OUTBOXD_START_TIMEOUT=5s",
 		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop", "OUTBOXD_REJECT_AFTER=3s",
 		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
@@ -98,7 +98,7 @@ func TestEverythingSet(t *testing.T) {
 		Source: Source{Scheme: "postgres", Database: "shop",
 			Login: Login{URL: "postgres://u@a:5432,b:5433/shop?sslmode=require", User: "other"}},
 		Tables: []Table{{"sales", "orders_outbox"}, {"Sales", "Out.Box"}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
-		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub"},
+		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", "id > 5", "created_at, id"},
 		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
 		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5}, Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body"},
 		Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
@@ -148,7 +148,6 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_TABLES=orders=shop.outbox", "an alias (orders=…) is not there yet"},
 		{"OUTBOXD_TABLES=none", "none is not there yet"},
 		{"OUTBOXD_TABLES=a b", "dot or a comma"},
-		{"OUTBOXD_START=snapshot", "snapshot is not there yet"},
 		{"OUTBOXD_START=Now", "none of the legal"},
 		{"OUTBOXD_SINK=redis", "none of the legal"},
 		{"OUTBOXD_DELIVERY=exactly-once", "exactly-once is not there yet"},
@@ -491,6 +490,9 @@ func TestMySQL(t *testing.T) {
 func TestBadSettingsOfMySQL(t *testing.T) {
 	t.Parallel()
 	for set, reason := range map[string]string{
+		"OUTBOXD_START=snapshot":                    "snapshot is not there yet for mysql://",
+		"OUTBOXD_SNAPSHOT_WHERE=true":               "the source is mysql://",
+		"OUTBOXD_SNAPSHOT_ORDER_BY=id":              "the source is mysql://",
 		"OUTBOXD_POSTGRES_SLOT=s":                   "the source is mysql://",
 		"OUTBOXD_POSTGRES_PUBLICATION=p":            "the source is mysql://",
 		"OUTBOXD_POSTGRES_FAILOVER_SLOT=false":      "the source is mysql://",

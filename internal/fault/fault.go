@@ -30,6 +30,7 @@ const (
 	CodeServerSetting        = "server_setting"        // the server is not set up for this
 	CodeNameTaken            = "name_taken"            // slot or publication serves somebody else
 	CodeStartChoice          = "start_choice_needed"   // rows are there before the first start
+	CodeSnapshotOrder        = "snapshot_order_needed" // the order of the rows of a first snapshot is not known
 	CodeSetupNeeded          = "setup_needed"          // something is missing and must not be created
 	CodePositionLost         = "position_lost"         // the log no longer holds our place
 	CodePublicationLost      = "publication_lost"      // the publication a slot depends on is gone or changed

@@ -7,15 +7,17 @@
 // end the server told while nothing was under way; it is confirmed to the
 // server only after the engine stored it.
 //
-// Four connections exist at most: the lease (a session that holds an advisory
+// Five connections exist at most: the lease (a session that holds an advisory
 // lock), the replication connection, owned by one goroutine, one that asks now
 // and then what the server keeps for us, and a short one for questions while a
-// stream is opened.
+// stream is opened; and during a first snapshot the one that sees the tables
+// as they were when the slot was made.
 package postgres
 
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +44,8 @@ type Config struct {
 	Slot, Publication string
 	// AutoSetup allows Begin to create publication and slot.
 	AutoSetup bool
+	// Snapshot is asked with StartSnapshot alone.
+	Snapshot Snapshot
 	// Validate is called with each outbox table as the server describes it
 	// now, before anything is read. Its error refuses the start. May be nil.
 	Validate func(*source.Table) error
@@ -67,9 +71,16 @@ type Source struct {
 	cfg    Config
 	log    *zap.Logger
 	tables []TableName // resolved: with schema; known once Acquire succeeded
+
+	view     *view           // of a first snapshot
+	begun    source.Position // what Begin made for a snapshot, in case it is asked again
+	progress atomic.Pointer[source.Snapshot]
 }
 
-var _ source.Source = (*Source)(nil)
+var (
+	_ source.Source      = (*Source)(nil)
+	_ source.Snapshotter = (*Source)(nil)
+)
 
 // The times of the lease and the stream. They are fields of no option: each
 // depends on the others (docs/architecture.md, "The lease").

@@ -62,18 +62,11 @@ func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error)
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range map[string]string{
-		"replication":        "database",
-		"wal_sender_timeout": fmt.Sprintf("%dms", senderTimeout.Milliseconds()),
-		"datestyle":          "ISO",
-		"intervalstyle":      "postgres",
-		"extra_float_digits": "3",
-		"bytea_output":       "hex",
-		"timezone":           "UTC",
-		"client_encoding":    "UTF8",
-	} {
+	for k, v := range textSettings() {
 		c.RuntimeParams[k] = v
 	}
+	c.RuntimeParams["replication"] = "database"
+	c.RuntimeParams["wal_sender_timeout"] = fmt.Sprintf("%dms", senderTimeout.Milliseconds())
 	conn, err := pgconn.ConnectConfig(ctx, &c.Config)
 	if err != nil {
 		var pg *pgconn.PgError
@@ -85,6 +78,18 @@ func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error)
 		return nil, s.explain(fmt.Errorf("connect for replication: %w", err))
 	}
 	return conn, nil
+}
+
+// textSettings fix the text of values, for the log and for a first snapshot alike.
+func textSettings() map[string]string {
+	return map[string]string{
+		"datestyle":          "ISO",
+		"intervalstyle":      "postgres",
+		"extra_float_digits": "3",
+		"bytea_output":       "hex",
+		"timezone":           "UTC",
+		"client_encoding":    "UTF8",
+	}
 }
 
 // identity tells one cluster and its history from another.

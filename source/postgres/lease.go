@@ -64,6 +64,7 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 			held = true
 			return newLease(conn, sent), nil
 		}
+		s.dropView()
 		if holder := s.holder(ctx, conn); holder != seen && waiting != nil {
 			seen = holder
 			waiting(holder)

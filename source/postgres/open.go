@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
@@ -37,7 +38,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	if err == nil {
 		err = s.judge(ctx, conn, id, at)
 	}
-	dec := newDecoder(at, s.wanted(), s.log)
+	dec := newDecoder(at.at(nil), s.wanted(), s.log)
 	if err == nil {
 		dec.lookUp = s.baseType
 		dec.bases, err = s.columnTypes(ctx, conn)
@@ -46,7 +47,37 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		closePgConn(rep)
 		return nil, err
 	}
-	err = pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), at.lsn, pglogrepl.StartReplicationOptions{
+	var rest *view
+	if at.snapshot != nil {
+		rest, err = s.resume(ctx, conn, at)
+	} else {
+		s.dropView()
+	}
+	if err == nil {
+		err = s.startReplication(ctx, rep, at.lsn)
+	}
+	if err != nil {
+		closePgConn(rep)
+		return nil, err
+	}
+	hijacked, err := rep.Hijack()
+	if err != nil {
+		closePgConn(rep)
+		return nil, fmt.Errorf("take over the replication connection: %w", err)
+	}
+	log, err := startStream(hijacked, at.at(nil), dec, s.log)
+	if err != nil {
+		return nil, err
+	}
+	log.watch = s.startWatch()
+	if rest == nil {
+		return log, nil
+	}
+	return s.startSnapshot(ctx, conn, at, rest, log), nil
+}
+
+func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, from pglogrepl.LSN) error {
+	err := pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), from, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'",
@@ -54,20 +85,9 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		},
 	})
 	if err != nil {
-		closePgConn(rep)
-		return nil, s.explain(fmt.Errorf("start replication from slot %q: %w", s.cfg.Slot, err))
+		return s.explain(fmt.Errorf("start replication from slot %q: %w", s.cfg.Slot, err))
 	}
-	hijacked, err := rep.Hijack()
-	if err != nil {
-		closePgConn(rep)
-		return nil, fmt.Errorf("take over the replication connection: %w", err)
-	}
-	stream, err := startStream(hijacked, at, dec, s.log)
-	if err != nil {
-		return nil, err
-	}
-	stream.watch = s.startWatch()
-	return stream, nil
+	return nil
 }
 
 func (s *Source) wanted() map[TableName]bool {

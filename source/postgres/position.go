@@ -15,6 +15,8 @@ import (
 //
 // Its text is "pg1?" and query-escaped fields in a fixed order; the number is
 // the version. A later version may add fields; an unknown version is refused.
+// Version 2 is a place within a first snapshot: who would overlook its cursor
+// would leave out the rest of the rows.
 type place struct {
 	system      string // system identifier of the cluster
 	timeline    int32
@@ -22,23 +24,43 @@ type place struct {
 	slot        string
 	publication uint32 // OID: a publication made anew is another one
 	lsn         pglogrepl.LSN
+	snapshot    *cursor // what is to be read before the log; nil: nothing
 }
 
-const placeVersion = "pg1"
+const (
+	placeVersion    = "pg1"
+	snapshotVersion = "pg2"
+)
 
 // prefix is everything but the LSN; streams append to it.
 func (p place) prefix() string {
 	e := url.QueryEscape
-	return fmt.Sprintf("%s?system=%s&timeline=%d&database=%s&slot=%s&publication=%d&lsn=", placeVersion,
+	version := placeVersion
+	if p.snapshot != nil {
+		version = snapshotVersion
+	}
+	return fmt.Sprintf("%s?system=%s&timeline=%d&database=%s&slot=%s&publication=%d&lsn=", version,
 		e(p.system), p.timeline, e(p.database), e(p.slot), p.publication)
 }
 
-func (p place) position() source.Position { return source.Position(p.prefix() + p.lsn.String()) }
+func (p place) position() source.Position {
+	text := p.prefix() + p.lsn.String()
+	if p.snapshot != nil {
+		text += "&snapshot=" + url.QueryEscape(p.snapshot.text())
+	}
+	return source.Position(text)
+}
+
+// at is the same place with another cursor.
+func (p place) at(c *cursor) place {
+	p.snapshot = c
+	return p
+}
 
 func parsePlace(pos source.Position) (place, error) {
 	version, rest, ok := strings.Cut(string(pos), "?")
-	if !ok || version != placeVersion {
-		return place{}, fmt.Errorf("parse position: %q is not a PostgreSQL position of version %s", version, placeVersion)
+	if !ok || (version != placeVersion && version != snapshotVersion) {
+		return place{}, fmt.Errorf("parse position: %q is not a PostgreSQL position of version %s or %s", version, placeVersion, snapshotVersion)
 	}
 	q, err := url.ParseQuery(rest)
 	if err != nil {
@@ -55,6 +77,11 @@ func parsePlace(pos source.Position) (place, error) {
 	}
 	if p.lsn, err = pglogrepl.ParseLSN(q.Get("lsn")); err != nil {
 		return place{}, fmt.Errorf("parse position: lsn: %w", err)
+	}
+	if version == snapshotVersion {
+		if p.snapshot, err = parseCursor(q.Get("snapshot")); err != nil {
+			return place{}, fmt.Errorf("parse position: %w", err)
+		}
 	}
 	p.timeline, p.publication = int32(timeline), uint32(publication)
 	if p.system == "" || p.database == "" || p.slot == "" || p.lsn == 0 {

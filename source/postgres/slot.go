@@ -183,7 +183,7 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 		return "", err
 	}
 	if st == nil && first.Mode == source.StartResume {
-		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now", nil,
+		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto, now or snapshot", nil,
 			"OUTBOXD_START is resume, but there is neither a checkpoint nor slot %q", s.cfg.Slot)
 	}
 	if st != nil {
@@ -191,8 +191,17 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 			return "", err
 		}
 	}
+	if st != nil && first.Mode == source.StartSnapshot {
+		return s.begunAlready(st, first)
+	}
 	if err := s.slotNeedsPublication(ctx, conn, st); err != nil {
 		return "", err
+	}
+	var orders []order
+	if first.Mode == source.StartSnapshot { // before anything is made
+		if orders, err = s.prepareSnapshot(ctx, conn); err != nil {
+			return "", err
+		}
 	}
 	if st == nil && first.Mode == source.StartAuto { // before anything is made
 		if err := s.mustBeEmpty(ctx, conn); err != nil {
@@ -204,15 +213,41 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 		return "", err
 	}
 	at := place{system: id.system, timeline: id.timeline, database: id.database, slot: s.cfg.Slot, publication: publication}
-	if st == nil {
-		at.lsn, err = s.createSlot(ctx, conn, rep, first.Mode)
-	} else {
+	switch {
+	case st != nil:
 		at.lsn, err = s.adoptSlot(ctx, conn, st, first)
+	case first.Mode == source.StartSnapshot:
+		at.lsn, err = s.createSlot(ctx, conn, rep, func(name string, lsn pglogrepl.LSN) error {
+			at.snapshot, err = s.hold(ctx, name, lsn, orders)
+			return err
+		})
+		if err == nil {
+			s.begun = at.position()
+		}
+	case first.Mode == source.StartAuto:
+		// The emptiness is proven in the slot's own snapshot: everything committed later is in its stream.
+		at.lsn, err = s.createSlot(ctx, conn, rep, func(name string, _ pglogrepl.LSN) error { return s.emptyAt(ctx, conn, name) })
+	default:
+		at.lsn, err = s.createSlot(ctx, conn, rep, nil)
 	}
 	if err != nil {
 		return "", err
 	}
 	return at.position(), nil
+}
+
+// begunAlready refuses a slot that was made beforehand: which rows were committed before
+// its place can't be told any more. One that this process has just made is taken up,
+// as when its place could not be saved.
+func (s *Source) begunAlready(st *slotState, first source.First) (source.Position, error) {
+	if s.begun != "" && first.Intended {
+		if at, err := parsePlace(s.begun); err == nil && at.lsn == st.confirmed {
+			return s.begun, nil
+		}
+	}
+	return "", fault.Config(fault.CodeStartChoice,
+		fmt.Sprintf("nothing was published from it if this is the first start: drop it (%s) and start again; or OUTBOXD_START=now goes on from its place and leaves the rows that were committed before", s.dropSlotSQL()), nil,
+		"OUTBOXD_START=snapshot makes slot %q and reads the rows as they were at that moment, but the slot is there already", s.cfg.Slot)
 }
 
 // slotNeedsPublication refuses a slot that is older than the publication would
@@ -264,21 +299,17 @@ func (s *Source) mustBeEmpty(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil || !found {
 		return err
 	}
-	return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=now publishes what is committed from now on and leaves the rows that are there; or empty the table first",
+	return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=snapshot publishes the rows that are there, and then what is committed from now on; OUTBOXD_START=now leaves the rows that are there; or empty the table first",
 		nil, "table %s holds rows already, and this is the first start", t)
 }
 
-// createSlot makes the slot. For auto the emptiness is proven in the slot's
-// own snapshot: everything committed later is in its stream.
-func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn, mode source.Start) (pglogrepl.LSN, error) {
+// createSlot makes the slot. use, which may be nil, is called with the name of
+// the slot's own snapshot and its place; when it fails, the slot is dropped.
+func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn, use func(snapshot string, at pglogrepl.LSN) error) (pglogrepl.LSN, error) {
 	if !s.cfg.AutoSetup {
 		return 0, s.setupNeeded("slot", s.cfg.Slot, s.slotSQL())
 	}
-	slow := time.AfterFunc(10*time.Second, func() {
-		s.log.Warn("the slot is not there yet: the server waits for every transaction that was open before to end (see pg_stat_activity, xact_start)", zap.String("slot", s.cfg.Slot))
-	})
-	defer slow.Stop()
-	r, err := pglogrepl.CreateReplicationSlot(ctx, rep, quote(s.cfg.Slot), "pgoutput", pglogrepl.CreateReplicationSlotOptions{SnapshotAction: "EXPORT_SNAPSHOT"})
+	r, err := s.awaitSlot(ctx, conn, rep)
 	if err != nil {
 		if hasCode(err, "53400") {
 			return 0, fault.Config(fault.CodeServerSetting, "raise max_replication_slots, or drop a slot nobody uses", err, "no replication slot is free")
@@ -286,8 +317,8 @@ func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgC
 		return 0, s.explain(fmt.Errorf("create slot %q (an open transaction holds this up): %w", s.cfg.Slot, err))
 	}
 	lsn, err := pglogrepl.ParseLSN(r.ConsistentPoint)
-	if err == nil && mode == source.StartAuto {
-		err = s.emptyAt(ctx, conn, r.SnapshotName)
+	if err == nil && use != nil {
+		err = use(r.SnapshotName, lsn)
 	}
 	if err != nil {
 		// The slot was made by this very call and nobody has read it.
@@ -298,6 +329,62 @@ func (s *Source) createSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgC
 	}
 	s.log.Info("slot created", zap.String("slot", s.cfg.Slot), zap.Stringer("lsn", lsn))
 	return lsn, nil
+}
+
+// slotWait is how often a slot that is not there yet is told of.
+const slotWait = 10 * time.Second
+
+// awaitSlot asks for the slot and waits. The server gives it when every
+// transaction that was open before has ended.
+func (s *Source) awaitSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn) (pglogrepl.CreateReplicationSlotResult, error) {
+	type result struct {
+		slot pglogrepl.CreateReplicationSlotResult
+		err  error
+	}
+	pid, made := rep.PID(), make(chan result, 1)
+	go func() {
+		r, err := pglogrepl.CreateReplicationSlot(ctx, rep, quote(s.cfg.Slot), "pgoutput", pglogrepl.CreateReplicationSlotOptions{SnapshotAction: "EXPORT_SNAPSHOT"})
+		made <- result{r, err}
+	}()
+	slow := time.NewTicker(slotWait)
+	defer slow.Stop()
+	for {
+		select {
+		case r := <-made:
+			return r.slot, r.err
+		case <-slow.C:
+			s.tellBlockers(ctx, conn, pid)
+		}
+	}
+}
+
+// tellBlockers says whose transaction the making of the slot waits for.
+func (s *Source) tellBlockers(ctx context.Context, conn *pgx.Conn, pid uint32) {
+	rows, err := conn.Query(ctx, `
+		SELECT b.pid, coalesce(a.usename::text, p.owner::text, ''), coalesce(a.application_name, 'prepared transaction ' || p.gid, ''),
+		       coalesce(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8, 0)
+		FROM unnest(pg_blocking_pids($1)) b(pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid AND b.pid <> 0
+		LEFT JOIN (SELECT * FROM pg_prepared_xacts ORDER BY prepared LIMIT 1) p ON b.pid = 0`, pid)
+	type blocker struct {
+		PID               int32
+		User, Application string
+		Seconds           float64
+	}
+	var blockers []blocker
+	if err == nil {
+		blockers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[blocker])
+	}
+	const waits = "the slot is not there yet: the server waits for an open transaction to end"
+	if err != nil || len(blockers) == 0 {
+		s.log.Warn(waits, zap.String("slot", s.cfg.Slot), zap.String("see", "pg_stat_activity, xact_start"), zap.Error(err))
+	}
+	for _, b := range blockers {
+		fields := []zap.Field{zap.String("slot", s.cfg.Slot), zap.Int32("pid", b.PID), zap.String("user", b.User), zap.String("application_name", b.Application)}
+		if b.Seconds > 0 { // the server shows it to the same user and to members of pg_read_all_stats
+			fields = append(fields, zap.Duration("open_for", time.Duration(b.Seconds*float64(time.Second)).Round(time.Second)))
+		}
+		s.log.Warn(waits, fields...)
+	}
 }
 
 func (s *Source) emptyAt(ctx context.Context, conn *pgx.Conn, snapshot string) error {
