@@ -32,6 +32,14 @@ type Judge interface {
 	Judge(m *Message) *Refusal
 }
 
+// Waiter is an optional ability of a Sink: what its messages wait for that an
+// operator can act on, and how; "" when there is no such thing. The engine's
+// status shows it as it is, so it names no payload. It may be called from any goroutine,
+// answers at once, and is told of a wait from the moment it is known.
+type Waiter interface {
+	Waiting() (what, fix string)
+}
+
 // Message is one event on its way out.
 type Message struct {
 	Topic     string

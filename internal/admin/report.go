@@ -17,6 +17,9 @@ type Report struct {
 
 	Read, Settled, Saved string // positions
 
+	Waits    string // what the events in flight wait for, where the sink can tell
+	WaitsFix string // what to do about it
+
 	InFlightEvents int       // read and not yet acknowledged
 	InFlightBytes  int64     // key + value + headers of those
 	UnsavedEvents  int       // acknowledged and not yet saved
@@ -81,7 +84,8 @@ type Readiness struct {
 	Ready bool   `json:"ready"`
 	Role  string `json:"role,omitempty"` // active or standby; "" when neither
 	State string `json:"state"`
-	// Reason says why it is not ready, or what an active instance is blocked by.
+	// Reason says why it is not ready, or what an active instance is blocked by,
+	// or what its events wait for while that is not too long.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -93,10 +97,16 @@ func (l Limits) Ready(r Report, now time.Time) Readiness {
 		a.Role = active
 		a.Reason = l.blocked(r, now)
 		a.Ready = a.Reason == ""
+		if a.Ready {
+			a.Reason = waits(r)
+		}
 	case standby:
 		a.Role, a.Ready = standby, true
 	case draining:
 		a.Role, a.Reason = active, "draining: it stops"
+		if w := waits(r); w != "" {
+			a.Reason += "; " + w
+		}
 	case starting, waiting, stopped:
 		if a.Reason = r.State; r.Err != nil {
 			a.Reason = fmt.Sprintf("%s: %v", r.State, r.Err)
@@ -133,7 +143,11 @@ func (l Limits) blocked(r Report, now time.Time) string {
 			begun = r.LastRead
 		}
 		if d, over := quiet(l.Sink, r.LastDelivered, begun); over {
-			return fmt.Sprintf("no acknowledgement from the sink for %s, %d events in flight", d, r.InFlightEvents)
+			reason := fmt.Sprintf("no acknowledgement from the sink for %s, %d events in flight", d, r.InFlightEvents)
+			if r.Waits != "" {
+				reason += ": " + r.Waits
+			}
+			return reason
 		}
 		return ""
 	}
@@ -141,4 +155,12 @@ func (l Limits) blocked(r Report, now time.Time) string {
 		return fmt.Sprintf("nothing heard from the source for %s", d)
 	}
 	return ""
+}
+
+// waits says what events in flight wait for, "" when the sink tells of nothing.
+func waits(r Report) string {
+	if r.Waits == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d events wait: %s", r.InFlightEvents, r.Waits)
 }

@@ -122,6 +122,8 @@ func sentence(r Report, a Readiness, now time.Time) string {
 	switch {
 	case r.State == active && !a.Ready:
 		return fmt.Sprintf("%s but blocked: %s. %s", head, a.Reason, remedy(r))
+	case r.State == active && r.SaveErr == nil && r.Waits != "":
+		return fmt.Sprintf("%s, but %s. %s", head, waits(r), remedy(r))
 	case r.State == active && r.SaveErr != nil:
 		return fmt.Sprintf("%s, but the checkpoint can't be saved: %v. Mend the checkpoint store; reading stops once OUTBOXD_CHECKPOINT_MAX_EVENTS are unsaved.", head, r.SaveErr)
 	case r.State == active && r.Snapshot != nil:
@@ -133,6 +135,8 @@ func sentence(r Report, a Readiness, now time.Time) string {
 		return fmt.Sprintf("%s: publishing, %d events in flight, %s behind; %s", head, r.InFlightEvents, r.Lag.Round(time.Millisecond), nothing)
 	case r.State == standby:
 		return fmt.Sprintf("%s: %s is the active one, this one takes over when that ends; %s", head, orElse(r.Holder, "another instance"), nothing)
+	case r.State == draining && r.Waits != "":
+		return fmt.Sprintf("%s: it stops as soon as %d events in flight are acknowledged, or when OUTBOXD_DRAIN_TIMEOUT is over, but they wait: %s. To do: %s.", head, r.InFlightEvents, r.Waits, r.WaitsFix)
 	case r.State == draining:
 		return fmt.Sprintf("%s: it stops as soon as %d events in flight are acknowledged; %s", head, r.InFlightEvents, nothing)
 	case r.Err == nil && r.State == stopped:
@@ -156,6 +160,8 @@ func remedy(r Report) string {
 	switch {
 	case r.SaveErr != nil && r.UnsavedEvents > 0:
 		return "Mend the checkpoint store; it goes on by itself."
+	case r.Waits != "":
+		return "To do: " + r.WaitsFix + "; it goes on by itself."
 	case r.InFlightEvents > 0:
 		return "See that the brokers are reachable and take writes; it goes on by itself."
 	}

@@ -465,11 +465,11 @@ func TestReportCarriesTheStatus(t *testing.T) {
 	now := time.Now()
 	s := pipeline.Status{
 		State: pipeline.Active, Since: now, Holder: "h", Err: errors.New("e"), Read: "r", Settled: "s", Saved: "v",
-		InFlightEvents: 1, InFlightBytes: 2, UnsavedEvents: 3, OldestCommit: now.Add(-time.Minute), LastRead: now, LastDelivered: now.Add(1),
+		Waits: "w", WaitsFix: "f", InFlightEvents: 1, InFlightBytes: 2, UnsavedEvents: 3, OldestCommit: now.Add(-time.Minute), LastRead: now, LastDelivered: now.Add(1),
 		LastSaved: now.Add(2), SaveErr: errors.New("full"), EventsRead: 4, EventsDelivered: 5, Sessions: 6,
 	}
 	r := report("n", "v", s, nil, now)
-	if r.State != "active" || r.Lag != time.Minute || r.Read != "r" || r.Settled != "s" || r.Saved != "v" || r.InFlightEvents != 1 ||
+	if r.State != "active" || r.Lag != time.Minute || r.Read != "r" || r.Settled != "s" || r.Waits != "w" || r.WaitsFix != "f" || r.Saved != "v" || r.InFlightEvents != 1 ||
 		r.InFlightBytes != 2 || r.UnsavedEvents != 3 || r.EventsRead != 4 || r.EventsDelivered != 5 || r.Sessions != 6 ||
 		!r.LastDelivered.Equal(s.LastDelivered) || !r.LastSaved.Equal(s.LastSaved) || r.SaveErr == nil || r.Err == nil || r.Name != "n" || r.Version != "v" {
 		t.Errorf("%+v", r)

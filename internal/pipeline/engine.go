@@ -47,6 +47,7 @@ type Engine struct {
 	status  Status
 	tracker *tracker
 	stream  source.Stream
+	waiter  sink.Waiter // the session's sink, if it can tell what it waits for
 
 	// The rest belongs to the goroutine in Run.
 	lease   source.Lease
@@ -198,6 +199,14 @@ func (e *Engine) release() error {
 
 // Status returns one consistent view.
 func (e *Engine) Status() Status {
+	s, waiter := e.view()
+	if waiter != nil && s.InFlightEvents > 0 && (s.State == Active || s.State == Draining) {
+		s.Waits, s.WaitsFix = waiter.Waiting() // not under our lock: the sink's done takes that
+	}
+	return s
+}
+
+func (e *Engine) view() (Status, sink.Waiter) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.status
@@ -213,7 +222,7 @@ func (e *Engine) Status() Status {
 		s.Retention = r.Retention()
 	}
 	s.CaughtUp = s.CaughtUp && s.State == Active && s.InFlightEvents == 0
-	return s
+	return s, e.waiter
 }
 
 // update changes the status under its lock.

@@ -457,6 +457,67 @@ func TestEngineCutDoesNotWaitForAHangingSave(t *testing.T) {
 	})
 }
 
+// The last save, which begins at a cut, has a second and no more.
+func TestEngineCutBoundsTheLastSave(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		synctest.Wait()
+		if r.saved() != "fake:1" {
+			t.Fatalf("saved %q", r.saved())
+		}
+		r.store.HoldSaves()
+		r.append("b") // its save is due a second later
+		synctest.Wait()
+		r.cut()
+		before := time.Now()
+		if err := r.end(false); !fault.Is(err, fault.CodeDrainIncomplete) {
+			t.Errorf("result %v", err)
+		}
+		if d := time.Since(before); d != time.Second {
+			t.Errorf("took %s after the cut", d)
+		}
+		r.store.ReleaseSaves()
+	})
+}
+
+// What the sink waits for is told as long as something is in flight.
+func TestEngineTellsWhatTheSinkWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.prepare = (*sinktest.Fake).Hold
+		r.wrap = func(s sink.Sink) sink.Sink { return waitingSink{s} }
+		r.start()
+		if s := r.engine.Status(); s.Waits != "" {
+			t.Errorf("told %q with nothing in flight", s.Waits)
+		}
+		r.append("a")
+		synctest.Wait()
+		if s := r.engine.Status(); s.Waits != "no topic" || s.WaitsFix != "create it" {
+			t.Errorf("told %q, %q", s.Waits, s.WaitsFix)
+		}
+		close(r.stop)
+		synctest.Wait()
+		if s := r.engine.Status(); s.State != Draining || s.Waits != "no topic" {
+			t.Errorf("%s, told %q", s.State, s.Waits)
+		}
+		r.sink().ReleaseAll()
+		if err := r.end(false); err != nil {
+			t.Error(err)
+		}
+		if s := r.engine.Status(); s.Waits != "" {
+			t.Errorf("told %q at the end", s.Waits)
+		}
+	})
+}
+
+type waitingSink struct{ sink.Sink }
+
+func (waitingSink) Waiting() (what, fix string) { return "no topic", "create it" }
+
 // A stop between two sessions is clean only when what was delivered is saved.
 func TestEngineStopBetweenSessionsSavesTheRest(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,7 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 func (e *Engine) activate(r *run) {
 	e.mu.Lock()
 	e.tracker, e.stream = r.tracker, r.stream
+	e.waiter, _ = r.sink.(sink.Waiter)
 	e.status.Sessions++
 	e.status.CaughtUp = false
 	e.status.LastRead = time.Now()

@@ -30,6 +30,9 @@ type Status struct {
 	Settled source.Position // last one acknowledged by the sink
 	Saved   source.Position // last one in the checkpoint store
 
+	Waits    string // what the events in flight wait for, where the sink can tell …
+	WaitsFix string // … and what the operator can do about it
+
 	InFlightEvents int       // read and not yet acknowledged
 	InFlightBytes  int64     // key + value + headers of those
 	UnsavedEvents  int       // acknowledged and not yet covered by a save

@@ -56,8 +56,7 @@ func (s *Sink) findLeaders() time.Duration {
 		}
 		wait = min(wait, s.found(p, broker, err))
 	}
-	if len(due) > 0 && wait == idle && s.complaint != "" {
-		s.complaint = ""
+	if len(due) > 0 && wait == idle && s.complaint.clear() {
 		s.log.Info("all partitions have leaders again")
 	}
 	return wait
@@ -141,12 +140,17 @@ func (p *partition) gone(err error) *publish {
 	return nil
 }
 
-// complain logs why events wait, once until it changes or is over.
+const reachFix = "see that the brokers run and can be reached from here by the addresses they advertise, and that each partition has a leader"
+
+// complain tells why events wait, and logs it once until it is over.
 func (s *Sink) complain(err error) {
-	if err == nil || s.complaint != "" {
+	if err == nil {
 		return
 	}
-	s.complaint = err.Error()
+	what := "can't reach the leaders of all partitions: " + err.Error()
+	if s.complaint.set(what, reachFix) {
+		return
+	}
 	s.log.Warn("can't reach the leaders of all partitions; their events wait", zap.Error(err))
 }
 

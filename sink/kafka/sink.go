@@ -31,8 +31,9 @@ import (
 var errClosed = errors.New("sink is closed")
 
 var (
-	_ sink.Sink  = (*Sink)(nil)
-	_ sink.Judge = (*Sink)(nil)
+	_ sink.Sink   = (*Sink)(nil)
+	_ sink.Judge  = (*Sink)(nil)
+	_ sink.Waiter = (*Sink)(nil)
 )
 
 // Sink is a sink.Sink and a sink.Judge. Publish, Judge and Close
@@ -68,7 +69,7 @@ type Sink struct {
 	quiet      chan struct{} // size 1: one of both went down
 	sticky     int           // counts records without a key
 
-	complaint string // what the router last logged
+	complaint obstacle // why partitions have no leader
 }
 
 // publish is one call of Publish: it is done when all its records are.
@@ -158,7 +159,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, log *zap.Logger) *Sink {
 	return &Sink{
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
-		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, denied: map[string]time.Time{}},
+		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,14 +22,20 @@ type topics struct {
 	log    *zap.Logger
 	known  map[string]bool
 	said   map[string]string    // topic -> what the log last said of it
+	why    map[string]hindrance // topic -> the same with its particulars, for the status
 	denied map[string]time.Time // topic -> since when we may not see it
 	last   string               // the topic last found known, so a run of events costs no look-up
+	missed obstacle             // what is waited for
 }
 
 // wait returns when every topic of msgs is there, or stop is closed (with nil), or
 // with why not. Everything in the batch waits, and what comes behind it.
 func (t *topics) wait(ctx context.Context, stop <-chan struct{}, msgs []sink.Message) error {
 	missing := t.missing(msgs)
+	if len(missing) == 0 {
+		return nil
+	}
+	defer t.missed.clear()
 	pause := 100 * time.Millisecond
 	for {
 		var left []*sink.Message
@@ -45,6 +52,8 @@ func (t *topics) wait(ctx context.Context, stop <-chan struct{}, msgs []sink.Mes
 			return nil
 		}
 		missing = left
+		first := t.why[left[0].Topic]
+		t.missed.set(several(first.what, len(left)-1), first.fix)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -90,24 +99,24 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 		t.found(m.Topic)
 		return true, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) && t.deniedFor(m.Topic) < t.cfg.RejectAfter:
-		t.say(m.Topic, "not allowed to look up topic, trying on for OUTBOXD_REJECT_AFTER", authorizeFix)
+		t.say(m.Topic, "not allowed to look up topic, trying on for OUTBOXD_REJECT_AFTER", "", authorizeFix)
 		return false, nil
 	case errors.Is(err, sarama.ErrInvalidTopic), errors.Is(err, sarama.ErrTopicAuthorizationFailed):
 		return false, failure(err, m)
 	case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-		t.say(m.Topic, "can't look up topic, waiting", err.Error())
+		t.say(m.Topic, "can't look up topic, waiting", err.Error(), reachFix)
 		return false, nil
 	}
 	if !t.cfg.CreateTopics {
-		t.say(m.Topic, "topic does not exist, waiting for it", fmt.Sprintf(
+		t.say(m.Topic, "topic does not exist, waiting for it", "", fmt.Sprintf(
 			"create it, or set OUTBOXD_KAFKA_CREATE_TOPICS=true, or run: outboxd setup --topics %s", m.Topic))
 		return false, nil
 	}
 	if t.said[m.Topic] == "" {
-		t.say(m.Topic, "topic does not exist, creating it", "OUTBOXD_KAFKA_CREATE_TOPICS=true")
+		t.say(m.Topic, "topic does not exist, creating it", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "nothing yet")
 	}
 	if _, err := createTopic(t.client, t.cfg, m.Topic); err != nil {
-		t.say(m.Topic, "can't create topic, waiting for it", err.Error())
+		t.say(m.Topic, "can't create topic, waiting for it", err.Error(), "create it, or allow outboxd to; see OUTBOXD_KAFKA_TOPIC_PARTITIONS and OUTBOXD_KAFKA_TOPIC_REPLICATION")
 	}
 	return false, nil // its partitions have leaders a moment later
 }
@@ -127,16 +136,23 @@ func (t *topics) found(topic string) {
 	t.known[topic] = true
 	if _, waited := t.said[topic]; waited {
 		delete(t.said, topic)
+		delete(t.why, topic)
 		t.log.Info("topic is there", zap.String("topic", topic))
 	}
 }
 
-// say logs a line about a topic unless it was the last one said. The detail
-// doesn't count: it may hold a port that is another one each time.
-func (t *topics) say(topic, what, detail string) {
+// say logs a line about a topic unless it was the last one said, and notes it
+// for the status. What was found doesn't count: it may hold a port that is
+// another one each time.
+func (t *topics) say(topic, what, found, fix string) {
+	h := hindrance{fmt.Sprintf("%s: %q", what, topic), fix}
+	if found != "" {
+		h.what += ": " + found
+	}
+	t.why[topic] = h
 	if t.said[topic] != what {
 		t.said[topic] = what
-		t.log.Warn(what, zap.String("topic", topic), zap.String("detail", detail))
+		t.log.Warn(what, zap.String("topic", topic), zap.String("detail", cmp.Or(found, fix)))
 	}
 }
 

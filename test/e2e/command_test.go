@@ -150,8 +150,11 @@ func TestVersionAndUnknownCommand(t *testing.T) {
 	if code := version.Wait(t); code != 0 || !strings.HasPrefix(version.Stdout(), "outboxd ") {
 		t.Errorf("version: %d, %q", code, version.Stdout())
 	}
-	for _, args := range [][]string{{"verify"}, {"frobnicate"}, {"run", "now"}} {
-		refused(t, harness.Start(t, harness.Command{Args: args}), 2, "config_invalid")
+	for _, c := range []struct {
+		args  []string
+		found string
+	}{{[]string{"verify"}, "verify is not there yet"}, {[]string{"frobnicate"}, "no command"}, {[]string{"run", "now"}, "one argument too many"}} {
+		refused(t, harness.Start(t, harness.Command{Args: c.args}), 2, "config_invalid", c.found)
 	}
 }
 

@@ -140,6 +140,14 @@ func TestUnknownTopicIsNamed(t *testing.T) {
 	p := s.active()
 	s.commit(20)
 	p.WaitLog(t, s.topics[0], 0)
+	harness.Eventually(t, "/status tells the topic and what to do, /readyz the topic", func() bool {
+		sentence, _ := p.Status()["sentence"].(string)
+		_, ready := p.Get("/readyz")
+		named := func(text string) bool {
+			return strings.Contains(text, s.topics[0]) || strings.Contains(text, s.topics[1])
+		}
+		return named(sentence) && strings.Contains(sentence, "outboxd setup --topics") && !strings.Contains(sentence, "nothing to do") && named(ready)
+	})
 	if !p.Running() {
 		t.Fatal("the connector ended")
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -179,15 +180,7 @@ func TestCommitTime(t *testing.T) {
 		at.shape = harness.Plain
 		s := newScene(t, at).withTopics()
 		s.active().Stop(t)
-		tx, err := s.db.SQL().BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback() }()
-		insert := "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + s.types[0] + `', 'one', 'created', '{"seq": 1}')`
-		if _, err := tx.ExecContext(t.Context(), insert); err != nil {
-			t.Fatal(err)
-		}
+		tx := s.insertOne()
 		s.pass()
 		before := s.now()
 		if err := tx.Commit(); err != nil {
@@ -205,6 +198,21 @@ func TestCommitTime(t *testing.T) {
 			t.Errorf("the timestamp is %v, the commit was between %v and %v", got, before, after)
 		}
 	})
+}
+
+// insertOne inserts one event into a plain table and leaves its transaction open.
+func (s *scene) insertOne() *sql.Tx {
+	s.t.Helper()
+	tx, err := s.db.SQL().BeginTx(s.t.Context(), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = tx.Rollback() })
+	insert := "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + s.types[0] + `', 'one', 'created', '{"seq": 1}')`
+	if _, err := tx.ExecContext(s.t.Context(), insert); err != nil {
+		s.t.Fatal(err)
+	}
+	return tx
 }
 
 // pass returns when the server's clock has gone on by two seconds.

@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,17 +91,81 @@ func TestUnknownTopicIsNamedAndWaitedFor(t *testing.T) {
 		close(returned)
 	}()
 	hear(t, heard, `"warn"`, "does not exist", "invoices", "outboxd setup --topics invoices")
+	waits(t, s, "does not exist", `"invoices"`, "outboxd setup --topics invoices")
 	if err := cluster.CreateTopic("invoices", 5, nil); err != nil {
 		t.Fatal(err)
 	}
 	hear(t, heard, `"info"`, "is there", "invoices")
 	<-returned
+	if what, _ := s.Waiting(); what != "" {
+		t.Errorf("still waits: %s", what)
+	}
 	a.wantDelivered(t)
 	wantExact(t, read(t, cluster.ListenAddrs(), "invoices"), 100, 5)
 	wantExact(t, read(t, cluster.ListenAddrs(), topic), 100, 12)
 	if len(heard) != 0 {
 		t.Fatalf("log goes on: %s", <-heard)
 	}
+}
+
+// waits waits until the sink tells of a wait, and wants the parts in what it tells.
+func waits(t *testing.T, s *kafka.Sink, parts ...string) {
+	t.Helper()
+	told := ""
+	harness.Eventually(t, "the sink tells what it waits for", func() bool {
+		what, fix := s.Waiting()
+		told = what + ". " + fix
+		return what != "" && fix != ""
+	})
+	for _, part := range parts {
+		if !strings.Contains(told, part) {
+			t.Errorf("told %q, want %q", told, part)
+		}
+	}
+}
+
+// Without its leader the sink tells so at once, and no longer when it is back.
+func TestLeaderlessPartitionsAreTold(t *testing.T) {
+	cluster := fake(t)
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 100))
+	a.wantDelivered(t)
+	if what, _ := s.Waiting(); what != "" {
+		t.Errorf("waits: %s", what)
+	}
+	var led atomic.Bool
+	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if led.Load() {
+			return nil, nil, false
+		}
+		answer := req.ResponseKind().(*kmsg.MetadataResponse)
+		for id, address := range cluster.ListenAddrs() {
+			b := kmsg.NewMetadataResponseBroker()
+			host, port, _ := net.SplitHostPort(address)
+			n, _ := strconv.Atoi(port)
+			b.NodeID, b.Host, b.Port = int32(id), host, int32(n)
+			answer.Brokers = append(answer.Brokers, b)
+		}
+		for _, asked := range req.(*kmsg.MetadataRequest).Topics {
+			found := kmsg.NewMetadataResponseTopic()
+			found.Topic, found.ErrorCode = asked.Topic, kerr.LeaderNotAvailable.Code
+			answer.Topics = append(answer.Topics, found)
+		}
+		return answer, nil, true
+	})
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { // once
+		return nil, errors.New("cut"), true
+	})
+	a.publish(t.Context(), s, numbered(topic, 100, 100))
+	waits(t, s, "leader", topic, "brokers")
+	led.Store(true)
+	a.wantDelivered(t)
+	harness.Eventually(t, "the sink waits no longer", func() bool {
+		what, _ := s.Waiting()
+		return what == ""
+	})
 }
 
 // Brokers that make a topic when they are asked for it must not by our asking.
