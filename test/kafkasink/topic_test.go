@@ -108,7 +108,7 @@ func TestUnknownTopicIsNamedAndWaitedFor(t *testing.T) {
 	}
 }
 
-// waits waits until the sink tells of a wait, and wants the parts in what it tells.
+// waits goes on when the sink tells of a wait; what it tells must hold the parts.
 func waits(t *testing.T, s *kafka.Sink, parts ...string) {
 	t.Helper()
 	told := ""
