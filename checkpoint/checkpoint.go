@@ -19,8 +19,19 @@ type Checkpoint struct {
 	Name string
 	// Position is zero while only the intent of a first start is saved (I6).
 	Position source.Position
+	// Done is what is delivered beyond Position, in exactly-once mode: the
+	// first rows of the transaction that comes next. Else it is zero.
+	Done Done
 	// SavedAt tells two saves apart and is shown to the operator.
 	SavedAt time.Time
+}
+
+// Done names the first rows of one transaction. ID is the event id of the last
+// of them: it proves, when they are skipped, that they are still the same.
+type Done struct {
+	Tx   string // source.Tx.ID
+	Rows uint32
+	ID   string
 }
 
 // Intent reports whether a first start was begun and not finished.
@@ -28,7 +39,7 @@ func (c Checkpoint) Intent() bool { return c.Position == "" }
 
 // Equal reports whether both are the same save.
 func (c Checkpoint) Equal(o Checkpoint) bool {
-	return c.Name == o.Name && c.Position == o.Position && c.SavedAt.Equal(o.SavedAt)
+	return c.Name == o.Name && c.Position == o.Position && c.Done == o.Done && c.SavedAt.Equal(o.SavedAt)
 }
 
 // Store keeps one connector's checkpoint. Its methods are not called

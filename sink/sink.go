@@ -7,9 +7,15 @@ import (
 	"time"
 )
 
-// Sink publishes messages. Publish and Close are called by one goroutine; done
-// may be called from any.
+// Sink publishes messages. Its methods are called by one goroutine at a time;
+// done may be called from any.
 type Sink interface {
+	// Guard sets what is asked right before anything is sent: while may
+	// reports false nothing is, and what was published waits until it reports
+	// true, or until another Guard (I9). Answers to what is on the wire still count.
+	// It is called before the first Publish. A sink that sends only inside of Publish
+	// need not ask: the caller does, right before.
+	Guard(may func() bool)
 	// Publish takes the batch over and calls done exactly once, from any
 	// goroutine: with nil when every message of it is durable, or with why not.
 	// It retries what can be retried itself, keeps order per topic and key, and may
@@ -40,6 +46,19 @@ type Waiter interface {
 	Waiting() (what, fix string)
 }
 
+// Committer is an optional ability of a Sink: it publishes in transactions, so
+// that readers see nothing of what was published before it was committed.
+// Opening such a sink ends the transaction that an earlier one of the same name left
+// open, and keeps that one from ever sending again.
+type Committer interface {
+	// Commit waits until all that Publish has taken is durable and its done was
+	// called, then asks record for one more message, and commits it together with
+	// all that was published since the last Commit. Publish may run beside it, and
+	// takes nothing more before Commit is over. After an error the transaction may be
+	// committed or not, and the sink is finished.
+	Commit(ctx context.Context, record func() Message) error
+}
+
 // Message is one event on its way out.
 type Message struct {
 	Topic     string
@@ -68,9 +87,10 @@ type Header struct {
 
 // Refusal says that one message can't be published, ever. It names no payload.
 type Refusal struct {
-	Reason string // short and stable, a metric label: too_large, bad_topic, null_key, …
-	Detail string // what was found: sizes, limits, names
-	Fix    string // what the operator can do
+	Message *Message // the one, where it was among others; it may be nil
+	Reason  string   // short and stable, a metric label: too_large, bad_topic, null_key, …
+	Detail  string   // what was found: sizes, limits, names
+	Fix     string   // what the operator can do
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Reason, r.Detail) }

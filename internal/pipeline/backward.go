@@ -24,6 +24,7 @@ type backward struct {
 
 	end      error            // why the session ends, once it does
 	readOver bool             // goroutine A has returned
+	lost     bool             // the lease is
 	cut      <-chan time.Time // when what is in flight is given up
 }
 
@@ -73,7 +74,7 @@ func (b *backward) over(p progress, stopped bool) bool {
 	if !b.readOver || b.saver.result != nil {
 		return false
 	}
-	return b.sinkFailed(p) || (p.open == 0 && (!p.moved || !stopped || b.saver.barred))
+	return b.sinkFailed(p) || b.lost || b.saver.broken != nil || (p.open == 0 && (!p.moved || !stopped || b.saver.barred))
 }
 
 // fail records the first reason and stops reading.
@@ -90,24 +91,27 @@ func (b *backward) judge(p progress) {
 	case b.sinkFailed(p):
 		b.fail(inPart("sink", b.refuse(p.err)))
 		b.stopPublishing(errOver)
+	case b.saver.broken != nil:
+		b.fail(inPart("sink", b.saver.broken))
+		b.stopPublishing(errOver)
 	case p.err != nil:
 		b.loseLease()
 	}
 }
 
 // sinkFailed tells the sink's failure, which finishes it, from a ticket we held back ourselves.
-func (b *backward) sinkFailed(p progress) bool {
+func (r *run) sinkFailed(p progress) bool {
 	return p.err != nil && !errors.Is(p.err, errLeaseLost)
 }
 
-// loseLease stops reading and saving. What the sink has taken may still be
-// acknowledged within wireGrace, so that a mere reconnect repeats nothing; then
-// it is given up (I9).
+// loseLease stops reading and saving. The sink asks the lease before it sends,
+// so it sends nothing either (I9).
 func (b *backward) loseLease() {
 	b.fail(inPart("lease", errLeaseLost))
 	b.saver.bar()
+	b.lost = true
 	if b.cut == nil {
-		b.cut = time.After(wireGrace)
+		b.cut = time.After(leaveTime)
 	}
 }
 
@@ -115,17 +119,29 @@ func (b *backward) loseLease() {
 // in doubt. Then it saves what is settled, if it still may.
 func (b *backward) finish(ctx, reading context.Context) error {
 	b.stopReading(errOver)
-	if p := b.tracker.progress(); p.open > 0 || p.err != nil || !b.readOver {
-		if err := b.endSink(ctx); err != nil {
-			b.end = err
-		}
+	p := b.tracker.progress()
+	switch {
+	case b.lost && b.readOver && b.committer == nil && !b.sinkFailed(p):
+		b.left = b.run // the next session knows whether the sink may go on
+	case b.lost, p.open > 0, p.err != nil, !b.readOver, b.saver.broken != nil:
+		b.giveUp(ctx)
 	}
 	b.saver.last(ctx)
+	if b.saver.broken != nil && b.Engine.sink != nil {
+		b.fail(inPart("sink", b.saver.broken))
+		b.giveUp(ctx)
+	}
 	left := b.tracker.progress()
 	if reading.Err() != nil && fault.As(b.end) == nil && (left.moved || left.err != nil) {
 		return incomplete(fmt.Sprintf("stopped with %d batches not acknowledged (saved %t)", left.failed, !left.moved), b.end)
 	}
 	return b.end
+}
+
+func (b *backward) giveUp(ctx context.Context) {
+	if err := b.endSink(ctx); err != nil {
+		b.end = err
+	}
 }
 
 // endSink ends goroutine A and the sink: what can't settle is ended before a

@@ -35,8 +35,20 @@ type Config struct {
 	DrainTimeout        time.Duration // limit of a stop
 	StartTimeout        time.Duration // limit for the first start; 0 waits for ever
 
+	// Transactions, when set, make delivery exactly-once: the sink must be a
+	// sink.Committer, and the checkpoint travels in its transactions.
+	Transactions *Transactions
+
 	Hooks Hooks
 	Log   *zap.Logger
+}
+
+// Transactions configure exactly-once delivery.
+type Transactions struct {
+	Interval time.Duration // longest time between a delivery and its commit
+	Timeout  time.Duration // after which the brokers end a transaction that was not committed
+	// Record makes the message that stands for a checkpoint in the store.
+	Record func(c checkpoint.Checkpoint) sink.Message
 }
 
 // Engine runs one connector. Status may be called from any goroutine.
@@ -57,8 +69,19 @@ type Engine struct {
 	tried   checkpoint.Checkpoint // our own last try, which may have been stored without our hearing of it
 	standby bool                  // another instance holds the lease
 	loaded  bool                  // the checkpoint was loaded under the lease we hold
+	alone   bool                  // what was loaded was our own last save, so nobody was active meanwhile
+	left    *run                  // a session that lost the lease, with events still with the sink
+	refused *refusedRow           // exactly-once: what the sink refused the last time
 	started bool                  // a stream was open once in this process
 	began   time.Time
+}
+
+// refusedRow is a row that the sink refused after rows before it were sent in
+// the same transaction, which is void with it. They are sent again without it.
+type refusedRow struct {
+	tx    string
+	index uint32
+	err   error
 }
 
 // New makes an Engine. Nothing happens before Run.
@@ -101,7 +124,7 @@ func (e *Engine) loop(ctx, reading context.Context) error {
 			if f := fault.As(err); f != nil {
 				return f
 			}
-			return e.saveRest(err)
+			return e.saveRest(ctx, err)
 		}
 		if e.permanent(err) {
 			return err
@@ -126,17 +149,22 @@ func (e *Engine) loop(ctx, reading context.Context) error {
 	}
 }
 
-// saveRest saves what an earlier session left settled and not saved, when a
-// stop comes between sessions. A stop is clean only when nothing is left.
-func (e *Engine) saveRest(cause error) error {
-	if e.from == e.last.Position || e.standby { // as a standby it is the active one's matter
+// saveRest settles and saves what an earlier session left, when a stop comes
+// between sessions. A stop is clean only when nothing is left.
+func (e *Engine) saveRest(ctx context.Context, cause error) error {
+	if (e.left == nil && e.from == e.last.Position) || e.standby { // as a standby it is the active one's matter
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), saveLimit)
-	defer cancel()
 	err := errLeaseLost
-	if e.lease != nil {
-		err = e.save(ctx, e.from)
+	if e.lease != nil && e.loaded {
+		draining, stop := context.WithTimeout(ctx, e.DrainTimeout)
+		err = e.resume(draining)
+		stop()
+	}
+	if err == nil && e.from != e.last.Position {
+		saving, stop := context.WithTimeout(context.WithoutCancel(ctx), saveLimit)
+		err = e.save(saving, e.from)
+		stop()
 	}
 	if err != nil {
 		return incomplete("stopped before what is acknowledged was saved", errors.Join(err, cause))

@@ -10,10 +10,26 @@ import (
 
 	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/source"
 )
 
-// hold makes sure that we hold the lease and know where to go on (I9).
+// prepare takes what a session needs, in the order of I9.
+func (e *Engine) prepare(ctx context.Context) error {
+	steps := []func(context.Context) error{e.hold, e.load, e.resume, e.openSink}
+	if e.Transactions != nil { // the sink ends what its predecessor left open, and only then the checkpoint counts
+		steps = []func(context.Context) error{e.hold, e.openSink, e.load}
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	e.sink.Guard(e.lease.Valid)
+	return nil
+}
+
+// hold makes sure that we hold the lease.
 func (e *Engine) hold(ctx context.Context) error {
 	if e.lease != nil && gone(e.lease) {
 		e.lose(ctx)
@@ -25,14 +41,70 @@ func (e *Engine) hold(ctx context.Context) error {
 		}
 		e.lease, e.standby = lease, false
 	}
-	if e.loaded {
+	return nil
+}
+
+func (e *Engine) openSink(ctx context.Context) error {
+	if e.sink != nil {
 		return nil
 	}
-	if err := e.load(ctx); err != nil {
-		return inPart("checkpoint", err)
+	s, err := e.OpenSink(ctx)
+	if err != nil {
+		return inPart("sink", fmt.Errorf("open sink: %w", err))
 	}
-	e.loaded = true
+	e.sink = s
+	if e.Transactions != nil {
+		if _, ok := s.(sink.Committer); !ok {
+			return fault.Config(fault.CodeConfig, "Use OUTBOXD_SINK=kafka, or OUTBOXD_DELIVERY=at-least-once.", nil, "this sink knows no transactions")
+		}
+		e.loaded = false // how its predecessor's last commit ended is told by the checkpoint alone
+	}
 	return nil
+}
+
+// resume lets the sink finish what it had when the lease was lost, if nobody
+// was active meanwhile, and gives it up otherwise.
+func (e *Engine) resume(ctx context.Context) error {
+	if e.left == nil {
+		return nil
+	}
+	if !e.alone {
+		e.abandon(ctx)
+		return nil
+	}
+	e.sink.Guard(e.lease.Valid)
+	for {
+		p := e.left.tracker.progress()
+		e.from = p.pos
+		switch {
+		case e.left.sinkFailed(p):
+			err := e.left.refuse(p.err)
+			e.abandon(ctx)
+			return inPart("sink", err)
+		case p.open == 0:
+			e.left = nil
+			return nil
+		}
+		select {
+		case <-e.left.tracker.changed:
+		case <-e.lease.Done():
+			return inPart("lease", errLeaseLost)
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %d batches to be acknowledged: %w", p.open, ctx.Err())
+		}
+	}
+}
+
+// abandon gives up what the sink has: it is closed before a new stream may
+// send any of it again (I4).
+func (e *Engine) abandon(ctx context.Context) {
+	s := e.sink
+	e.sink, e.left = nil, nil
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+	defer cancel()
+	if err := s.Close(closing); err != nil {
+		e.Log.Debug("close sink", zap.Error(err))
+	}
 }
 
 // lose gives up a lease that is gone or in doubt. What was settled stays in e.from.
@@ -66,9 +138,22 @@ func (e *Engine) standBy(holder string) {
 	e.Log.Info("standby: another instance is active", zap.String("holder", holder))
 }
 
-// load reads the checkpoint under the lease and decides where to go on.
+// load reads the checkpoint under the lease and decides where to go on, once
+// for each lease.
 func (e *Engine) load(ctx context.Context) error {
+	if e.loaded {
+		return nil
+	}
+	if err := e.decide(ctx); err != nil {
+		return inPart("checkpoint", err)
+	}
+	e.loaded = true
+	return nil
+}
+
+func (e *Engine) decide(ctx context.Context) error {
 	c, err := e.Store.Load(ctx)
+	e.alone = false
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		return e.first(ctx, false)
@@ -76,8 +161,8 @@ func (e *Engine) load(ctx context.Context) error {
 		return fmt.Errorf("load checkpoint: %w", err)
 	case c.Intent():
 		return e.first(ctx, true)
-	case e.from != "" && (c.Equal(e.last) || c.Equal(e.tried)):
-		e.last = c
+	case e.from != "" && e.Transactions == nil && (c.Equal(e.last) || c.Equal(e.tried)):
+		e.last, e.alone = c, true
 		// Nobody saved since we did, so nobody was active: go on from what we
 		// know to be settled, which may be past the save, without a repeat (I9).
 		return nil

@@ -2,11 +2,13 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/sink"
 )
 
 const (
@@ -24,6 +26,7 @@ type saver struct {
 	tried   time.Time // last attempt
 	failing bool      // it failed
 	barred  bool      // the lease is gone: nothing is saved any more
+	broken  error     // exactly-once: a commit failed, and its outcome is not known
 }
 
 // saved is what became of one save.
@@ -35,7 +38,7 @@ type saved struct {
 
 // start begins a save when one is due. It reports that the lease forbids it.
 func (v *saver) start(ctx context.Context, p progress, now bool) (lost bool) {
-	if v.result != nil || v.barred || !p.moved || time.Now().Before(v.due(p, now)) {
+	if v.result != nil || v.barred || v.broken != nil || !p.moved || time.Now().Before(v.due(p, now)) {
 		return false
 	}
 	if !v.lease.Valid() {
@@ -45,15 +48,39 @@ func (v *saver) start(ctx context.Context, p progress, now bool) (lost bool) {
 	ctx, v.cancel = context.WithTimeout(ctx, saveLimit)
 	result := make(chan saved, 1)
 	v.result = result
+	if v.committer != nil {
+		go func() { result <- v.commit(ctx) }()
+		return false
+	}
 	c := v.attempt(p.pos)
 	go func() { result <- saved{p, c, v.store(ctx, c)} }()
 	return false
+}
+
+// commit makes what was published visible, and the place behind it durable with
+// it. The place is told when nothing more joins the transaction.
+func (v *saver) commit(ctx context.Context) (s saved) {
+	var sent []delivery
+	s.err = v.committer.Commit(ctx, func() sink.Message {
+		s.progress = v.tracker.progress()
+		s.checkpoint = checkpoint.Checkpoint{Name: v.Name, Position: s.pos, Done: s.inside, SavedAt: time.Now().UTC()}
+		sent = v.takeSent()
+		return v.Transactions.Record(s.checkpoint)
+	})
+	if s.err == nil {
+		v.delivered(sent...)
+	}
+	return s
 }
 
 // took acts on the end of a save.
 func (v *saver) took(r saved) {
 	v.cancel()
 	v.result = nil
+	if r.err != nil && v.committer != nil {
+		v.broken = fmt.Errorf("commit: %w", r.err)
+		return
+	}
 	if r.err != nil {
 		if !v.failing && !v.barred {
 			v.Log.Error("can't save the checkpoint; reading stops when OUTBOXD_CHECKPOINT_MAX_EVENTS is reached", zap.Error(r.err))
@@ -89,7 +116,7 @@ func (v *saver) last(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	v.failing = false
 	for range 2 {
-		if v.result == nil {
+		if v.result == nil && (v.committer == nil || v.Engine.sink != nil) {
 			v.start(ctx, v.tracker.progress(), true)
 		}
 		if v.result == nil {
@@ -113,7 +140,14 @@ func (v *saver) due(p progress, now bool) time.Time {
 	switch {
 	case v.failing:
 		return v.tried.Add(time.Second)
-	case now, p.urgent, p.rows*2 >= v.CheckpointMaxEvents:
+	case now, p.urgent:
+		return time.Time{}
+	case v.committer != nil && p.inside != (checkpoint.Done{}):
+		// A transaction of the source is cut only when it would outlast one of Kafka.
+		return v.tried.Add(v.Transactions.Timeout / 3)
+	case v.committer != nil && p.rows > 0:
+		return v.tried.Add(v.Transactions.Interval)
+	case p.rows*2 >= v.CheckpointMaxEvents:
 		return time.Time{}
 	}
 	return v.tried.Add(v.CheckpointInterval)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/source"
@@ -21,10 +24,9 @@ var (
 )
 
 const (
-	// wireGrace is how long answers to what is already on the wire are
-	// awaited after the lease is lost. It is well below the time another
-	// instance needs to start.
-	wireGrace = 2 * time.Second
+	// leaveTime is how long goroutine A may take to leave the sink after the
+	// lease is lost; it may wait there for a topic.
+	leaveTime = 2 * time.Second
 	// closeLimit bounds the end of a stream and of a failed sink.
 	closeLimit = 3 * time.Second
 )
@@ -36,15 +38,8 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 	if e.Status().State != Standby {
 		e.enter(Starting, e.Status().Err)
 	}
-	if err := e.hold(reading); err != nil {
+	if err := e.prepare(reading); err != nil {
 		return false, err
-	}
-	if e.sink == nil {
-		s, err := e.OpenSink(reading)
-		if err != nil {
-			return false, inPart("sink", fmt.Errorf("open sink: %w", err))
-		}
-		e.sink = s
 	}
 	if e.from != e.last.Position { // I2, I4: what is settled is saved before the server is told by Open
 		if err := e.save(reading, e.from); err != nil {
@@ -55,12 +50,29 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 	if err != nil {
 		return false, inPart("source", fmt.Errorf("open stream: %w", err))
 	}
-	r := &run{Engine: e, stream: stream, tracker: newTracker(limits{e.BufferEvents, e.BufferBytes, e.CheckpointMaxEvents}, e.from)}
+	r := e.newRun(stream)
 	e.activate(r)
 	began := e.from
 	err = r.run(ctx, reading)
 	e.from = r.tracker.progress().pos
+	if r.void != nil { // no lock: the sink is closed
+		e.refused = r.void
+	}
 	return e.from != began, err
+}
+
+func (e *Engine) newRun(stream source.Stream) *run {
+	r := &run{Engine: e, stream: stream}
+	l := limits{events: e.BufferEvents, bytes: e.BufferBytes, unsaved: e.CheckpointMaxEvents}
+	if e.Transactions != nil {
+		r.committer = e.sink.(sink.Committer) // openSink has looked
+		l.inside, l.unsaved = true, math.MaxInt
+	}
+	if e.from == e.last.Position {
+		r.skip = e.last.Done
+	}
+	r.tracker = newTracker(l, e.from, r.skip)
+	return r
 }
 
 func (e *Engine) activate(r *run) {
@@ -79,8 +91,20 @@ func (e *Engine) activate(r *run) {
 // run is the state of one session while its stream is open.
 type run struct {
 	*Engine
-	stream  source.Stream
-	tracker *tracker
+	stream    source.Stream
+	tracker   *tracker
+	committer sink.Committer  // exactly-once only
+	skip      checkpoint.Done // rows that come first and are delivered
+
+	mu   sync.Mutex
+	sent []delivery  // exactly-once: acknowledged and not committed
+	void *refusedRow // exactly-once: what the transaction failed for
+}
+
+// delivery is what one acknowledged batch adds to the counters.
+type delivery struct {
+	messages []sink.Message
+	oldest   time.Time // commit time of its first row
 }
 
 // run moves batches until the stream ends, something fails, or a stop is asked
@@ -117,6 +141,9 @@ func (r *run) forward(read, publish context.Context) error {
 			}
 			return inPart("source", fmt.Errorf("read: %w", err))
 		}
+		if batch, err = r.rest(batch); err != nil {
+			return err
+		}
 		if err := r.take(read, publish, judge, batch); err != nil {
 			return err
 		}
@@ -127,6 +154,9 @@ func (r *run) forward(read, publish context.Context) error {
 // what stands before is sent, nothing behind it is (I5).
 func (r *run) take(read, publish context.Context, judge sink.Judge, batch source.Batch) error {
 	messages, refused := r.Route(batch.Rows, make([]sink.Message, 0, len(batch.Rows)))
+	if n := r.refusedBefore(batch.Rows[:len(messages)]); n >= 0 {
+		messages, refused = messages[:n], r.refused.err
+	}
 	if judge != nil {
 		for i := range messages {
 			if refusal := judge.Judge(&messages[i]); refusal != nil {
@@ -183,7 +213,9 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 		t.bytes += int64(messages[i].Size())
 	}
 	if len(messages) > 0 {
-		t.oldest, t.newest = rows[0].Tx.CommitAt, rows[len(messages)-1].Tx.CommitAt
+		last := rows[len(messages)-1]
+		t.oldest, t.newest = rows[0].Tx.CommitAt, last.Tx.CommitAt
+		t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: string(messages[len(messages)-1].ID)}
 	}
 	if t.rows == 0 && t.pos == "" {
 		return nil
@@ -199,24 +231,40 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 		r.tracker.settle(t, errLeaseLost)
 		return errLeaseLost
 	}
-	r.sink.Publish(publish, messages, func(err error) { r.settle(t, messages, err) })
+	r.sink.Publish(publish, messages, func(err error) { r.settle(t, rows, messages, err) })
 	return nil
 }
 
 // settle is called by the sink, once per ticket.
-func (r *run) settle(t *ticket, messages []sink.Message, err error) {
-	if err == nil {
-		now := time.Now()
-		r.count(messages)
-		if r.Hooks.Latency != nil {
-			r.Hooks.Latency(now.Sub(t.oldest))
-		}
-		r.update(func(s *Status) {
-			s.EventsDelivered += uint64(len(messages))
-			s.LastDelivered = now
-		})
+func (r *run) settle(t *ticket, rows []source.Row, messages []sink.Message, err error) {
+	d := delivery{messages, t.oldest}
+	switch {
+	case err != nil:
+		err = r.mark(rows, messages, err)
+	case r.committer == nil:
+		r.delivered(d)
+	default: // nobody can read it before it is committed
+		r.mu.Lock()
+		r.sent = append(r.sent, d)
+		r.mu.Unlock()
 	}
 	r.tracker.settle(t, err)
+}
+
+// delivered counts batches that readers can see.
+func (r *run) delivered(all ...delivery) {
+	now, n := time.Now(), 0
+	for _, d := range all {
+		n += len(d.messages)
+		r.count(d.messages)
+		if r.Hooks.Latency != nil {
+			r.Hooks.Latency(now.Sub(d.oldest))
+		}
+	}
+	r.update(func(s *Status) {
+		s.EventsDelivered += uint64(n)
+		s.LastDelivered = now
+	})
 }
 
 // count calls the Delivered hook once per stretch of messages with one table and topic.

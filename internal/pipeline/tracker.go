@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/source"
 )
@@ -12,6 +13,7 @@ import (
 // ticket stands for one batch between Publish and its acknowledgement.
 type ticket struct {
 	pos      source.Position // resume point behind the batch; zero inside a transaction
+	inside   checkpoint.Done // its last row's place, where pos is zero
 	rows     int
 	bytes    int64
 	oldest   time.Time      // commit time of the first row
@@ -35,12 +37,15 @@ type tracker struct {
 	unsettle int   // tickets not yet settled
 	pos      source.Position
 	saved    source.Position
-	covered  int       // rows settled up to pos and not saved
-	beyond   int       // rows settled behind pos, inside a transaction that goes on
-	urgent   bool      // the server waits for pos
-	newest   time.Time // commit time of the last row of the prefix
-	err      error     // first failure; nothing settles the prefix past it
-	failed   int       // tickets that failed
+	covered  int             // rows settled up to pos and not saved
+	beyond   int             // rows settled behind pos, inside a transaction that goes on
+	inside   checkpoint.Done // exactly-once: rows of the prefix behind pos
+	kept     checkpoint.Done // what of that is saved
+	waiting  time.Time       // exactly-once: commit time of the oldest row that is not committed in Kafka
+	urgent   bool            // the server waits for pos
+	newest   time.Time       // commit time of the last row of the prefix
+	err      error           // first failure; nothing settles the prefix past it
+	failed   int             // tickets that failed
 
 	room    chan struct{} // size 1: something left or was saved
 	changed chan struct{} // size 1: the prefix, the failure, or the number of open tickets changed
@@ -51,10 +56,11 @@ type limits struct {
 	events  int
 	bytes   int64
 	unsaved int
+	inside  bool // exactly-once: a place inside a transaction can be saved
 }
 
-func newTracker(l limits, from source.Position) *tracker {
-	return &tracker{limit: l, pos: from, saved: from, room: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+func newTracker(l limits, from source.Position, done checkpoint.Done) *tracker {
+	return &tracker{limit: l, pos: from, saved: from, inside: done, kept: done, room: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
 // add waits for room and appends t; after a failure it returns errOver. A ticket larger than the limits passes
@@ -135,11 +141,19 @@ func (k *tracker) pop() {
 	if t.rows > 0 {
 		k.newest = t.newest
 	}
+	if k.limit.inside && t.rows > 0 {
+		k.inside = t.inside
+		if k.waiting.IsZero() {
+			k.waiting = t.oldest
+		}
+	}
 	if t.pos != "" { // I3: only commit boundaries move the place
-		k.pos = t.pos
+		k.pos, k.inside = t.pos, checkpoint.Done{}
+		k.urgent = k.urgent || t.urgent
+	}
+	if t.pos != "" || k.limit.inside {
 		k.covered += k.beyond
 		k.beyond = 0
-		k.urgent = k.urgent || t.urgent
 	}
 }
 
@@ -147,7 +161,8 @@ func (k *tracker) pop() {
 type progress struct {
 	pos    source.Position // settled prefix
 	rows   int             // rows a save of pos would cover
-	moved  bool            // pos differs from what is saved
+	inside checkpoint.Done // exactly-once: rows settled behind pos
+	moved  bool            // pos or inside differs from what is saved
 	urgent bool
 	open   int   // tickets without an outcome
 	failed int   // tickets that failed
@@ -157,14 +172,21 @@ type progress struct {
 func (k *tracker) progress() progress {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return progress{pos: k.pos, rows: k.covered, moved: k.pos != k.saved, urgent: k.urgent, open: k.unsettle, failed: k.failed, err: k.err}
+	return progress{
+		pos: k.pos, inside: k.inside, rows: k.covered, moved: k.pos != k.saved || k.inside != k.kept,
+		urgent: k.urgent, open: k.unsettle, failed: k.failed, err: k.err,
+	}
 }
 
 // stored says that p, a value progress returned, is now in the store.
 func (k *tracker) stored(p progress) {
 	k.mu.Lock()
-	k.saved = p.pos
+	k.saved, k.kept = p.pos, p.inside
 	k.covered -= p.rows
+	k.waiting = time.Time{}
+	if k.covered > 0 {
+		k.waiting = k.newest
+	}
 	if k.pos == p.pos {
 		k.urgent = false
 	}
@@ -181,7 +203,11 @@ func (k *tracker) fill(s *Status) {
 	s.UnsavedEvents = k.covered + k.beyond
 	s.SettledCommit = k.newest
 	s.WindowFull = k.covered >= k.limit.unsaved
+	s.OldestCommit = k.waiting
 	for _, t := range k.queue[k.head:] {
+		if !s.OldestCommit.IsZero() {
+			break
+		}
 		if !t.settled && t.rows > 0 {
 			s.OldestCommit = t.oldest
 			break

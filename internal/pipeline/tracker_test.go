@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -17,7 +18,7 @@ func TestTrackerNeverPassesAnUnsettledRow(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		k := newTracker(limits{1 << 30, 1 << 40, 1 << 30}, "0")
+		k := newTracker(limits{events: 1 << 30, bytes: 1 << 40, unsaved: 1 << 30}, "0", checkpoint.Done{})
 		type entry struct {
 			*ticket
 			outcome error
@@ -94,7 +95,7 @@ func TestTrackerLimits(t *testing.T) {
 	ctx := context.Background()
 
 	t.Run("rows", func(t *testing.T) {
-		k := newTracker(limits{10, 1000, 100}, "0")
+		k := newTracker(limits{events: 10, bytes: 1000, unsaved: 100}, "0", checkpoint.Done{})
 		first := &ticket{rows: 8, pos: "1"}
 		_ = k.add(ctx, first)
 		if !full(k, &ticket{rows: 3, pos: "2"}) {
@@ -106,20 +107,20 @@ func TestTrackerLimits(t *testing.T) {
 		}
 	})
 	t.Run("bytes", func(t *testing.T) {
-		k := newTracker(limits{10, 1000, 100}, "0")
+		k := newTracker(limits{events: 10, bytes: 1000, unsaved: 100}, "0", checkpoint.Done{})
 		_ = k.add(ctx, &ticket{rows: 1, bytes: 900, pos: "1"})
 		if !full(k, &ticket{rows: 1, bytes: 200, pos: "2"}) {
 			t.Error("1100 bytes in flight with a limit of 1000")
 		}
 	})
 	t.Run("one larger event passes alone", func(t *testing.T) {
-		k := newTracker(limits{10, 1000, 100}, "0")
+		k := newTracker(limits{events: 10, bytes: 1000, unsaved: 100}, "0", checkpoint.Done{})
 		if full(k, &ticket{rows: 1, bytes: 5000, pos: "1"}) {
 			t.Error("a large event never gets in")
 		}
 	})
 	t.Run("delivered and not saved", func(t *testing.T) {
-		k := newTracker(limits{1000, 1000, 5}, "0")
+		k := newTracker(limits{events: 1000, bytes: 1000, unsaved: 5}, "0", checkpoint.Done{})
 		first := &ticket{rows: 5, pos: "1"}
 		_ = k.add(ctx, first)
 		k.settle(first, nil)
@@ -132,7 +133,7 @@ func TestTrackerLimits(t *testing.T) {
 		}
 	})
 	t.Run("a transaction larger than the window", func(t *testing.T) {
-		k := newTracker(limits{1000, 1000, 5}, "0")
+		k := newTracker(limits{events: 1000, bytes: 1000, unsaved: 5}, "0", checkpoint.Done{})
 		for range 10 {
 			piece := &ticket{rows: 4}
 			if full(k, piece) {
@@ -142,7 +143,7 @@ func TestTrackerLimits(t *testing.T) {
 		}
 	})
 	t.Run("empty batches need no room", func(t *testing.T) {
-		k := newTracker(limits{1, 1, 1}, "0")
+		k := newTracker(limits{events: 1, bytes: 1, unsaved: 1}, "0", checkpoint.Done{})
 		_ = k.add(ctx, &ticket{rows: 1, bytes: 1, pos: "1"})
 		if full(k, &ticket{pos: "2"}) {
 			t.Error("idle progress waits for room")

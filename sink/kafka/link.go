@@ -25,6 +25,10 @@ const requestsInFlight = 5
 // requestBytes bounds the records of one request, and ends a linger.
 const requestBytes = 8 << 20
 
+// guardPause is how long it takes until the guard that said no is asked again
+// by itself.
+const guardPause = 100 * time.Millisecond
+
 // answer is what became of one request.
 type answer struct {
 	batches  []*batch
@@ -137,6 +141,10 @@ func (l *link) collect() (batches []*batch, down bool) {
 	}
 	if l.down {
 		return nil, true
+	}
+	if len(l.ready) > 0 && !s.may() {
+		time.AfterFunc(guardPause, func() { wake(l.kick) })
+		return nil, false
 	}
 	size := 0
 	for len(l.ready) > 0 && size < requestBytes {

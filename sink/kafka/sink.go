@@ -55,7 +55,8 @@ type Sink struct {
 	calls  sync.WaitGroup // done being called
 
 	mu         sync.Mutex
-	err        error // why the sink is finished
+	err        error       // why the sink is finished
+	may        func() bool // asked before each request
 	id         producerID
 	partitions map[string][]*partition // count pinned when the topic is first used
 	lastTopic  string
@@ -161,6 +162,7 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
+		may:        func() bool { return true },
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
 }
@@ -192,6 +194,16 @@ func (s *Sink) freshID() (producerID, error) {
 
 // idTime is how long a broker may take to fetch ids from its controller.
 const idTime = 5 * time.Second
+
+// Guard implements sink.Sink.
+func (s *Sink) Guard(may func() bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.may = may
+	for _, l := range s.links {
+		wake(l.kick)
+	}
+}
 
 // Publish puts the batch into its partitions' queues. It waits for topics that
 // don't exist yet; an ended ctx then finishes the sink.

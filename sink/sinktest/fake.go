@@ -18,8 +18,17 @@ var ErrClosed = errors.New("sink is closed")
 type Fake struct {
 	// Refuse, when set before first use, is the answer of Judge.
 	Refuse func(*sink.Message) *sink.Refusal
+	// RefuseSent, when set before first use, is what the brokers say to each
+	// message they are sent; a refusal finishes the sink.
+	RefuseSent func(*sink.Message) *sink.Refusal
+	// OnCommit, when set before first use, is given the record of each commit
+	// that is carried out.
+	OnCommit func(record sink.Message)
 
 	mu        sync.Mutex
+	may       func() bool // nil: always
+	guarded   []pending   // published and not sent, because may said no
+	stalled   bool        // nothing is sent until the next Guard
 	held      bool
 	pending   []pending
 	taken     []sink.Message
@@ -28,6 +37,12 @@ type Fake struct {
 	failAfter int   // messages still accepted before failWith; only when failWith is set
 	failWith  error
 	changed   chan struct{}
+
+	gated         chan struct{}
+	visible       int // of delivered, that are committed
+	committed     []sink.Message
+	commitErr     error
+	commitApplied bool
 }
 
 type pending struct {
@@ -35,12 +50,47 @@ type pending struct {
 	done  func(error)
 }
 
+// Guard sets what is asked before each batch, and sends what waits if that allows it.
+func (f *Fake) Guard(may func() bool) {
+	f.mu.Lock()
+	f.may = may
+	var waiting []pending
+	if may() {
+		waiting, f.guarded, f.stalled = f.guarded, nil, false
+	}
+	f.mu.Unlock()
+	for _, p := range waiting {
+		f.publish(p.batch, p.done)
+	}
+}
+
 // Publish records the batch and settles it as the script says.
 func (f *Fake) Publish(_ context.Context, batch []sink.Message, done func(error)) {
+	gate := f.gate()
+	gate <- struct{}{}
+	defer func() { <-gate }()
+	f.publish(batch, done)
+}
+
+func (f *Fake) publish(batch []sink.Message, done func(error)) {
 	f.mu.Lock()
+	if f.err == nil && (f.stalled || f.may != nil && !f.may()) {
+		f.guarded = append(f.guarded, pending{batch, done})
+		f.notify()
+		f.mu.Unlock()
+		return
+	}
 	if f.err == nil && f.failWith != nil {
 		if f.failAfter -= len(batch); f.failAfter < 0 {
 			f.err = f.failWith
+		}
+	}
+	for i := range batch {
+		if f.err == nil && f.RefuseSent != nil {
+			if r := f.RefuseSent(&batch[i]); r != nil {
+				r.Message = &batch[i]
+				f.err = r
+			}
 		}
 	}
 	if err := f.err; err != nil {
@@ -128,8 +178,8 @@ func (f *Fake) Fail(err error) {
 		f.err = err
 	}
 	err = f.err
-	held := f.pending
-	f.pending = nil
+	held := append(f.guarded, f.pending...)
+	f.guarded, f.pending = nil, nil
 	f.notify()
 	f.mu.Unlock()
 	for _, p := range held {
@@ -159,6 +209,21 @@ func (f *Fake) Delivered() []sink.Message {
 	return append([]sink.Message(nil), f.delivered...)
 }
 
+// Stall keeps what is published from now on in the sink, not sent, until the
+// next Guard that allows it.
+func (f *Fake) Stall() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stalled = true
+}
+
+// Guarded is the number of batches that wait for leave to be sent.
+func (f *Fake) Guarded() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.guarded)
+}
+
 // Held is the number of unsettled batches.
 func (f *Fake) Held() int {
 	f.mu.Lock()
@@ -175,10 +240,7 @@ func (f *Fake) Wait(ctx context.Context, n int) error {
 			f.mu.Unlock()
 			return nil
 		}
-		if f.changed == nil {
-			f.changed = make(chan struct{})
-		}
-		changed := f.changed
+		changed := f.change()
 		f.mu.Unlock()
 		select {
 		case <-changed:
@@ -186,6 +248,14 @@ func (f *Fake) Wait(ctx context.Context, n int) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// change is closed at the next change. f.mu is held.
+func (f *Fake) change() chan struct{} {
+	if f.changed == nil {
+		f.changed = make(chan struct{})
+	}
+	return f.changed
 }
 
 // notify wakes Wait. f.mu is held.

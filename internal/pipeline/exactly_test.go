@@ -1,0 +1,308 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/sink"
+	"github.com/outboxd/outboxd/sink/sinktest"
+)
+
+func exactlyOnce(t *testing.T) *rig {
+	r := newRig(t)
+	r.transactions = &Transactions{
+		Interval: 100 * time.Millisecond, Timeout: 15 * time.Second,
+		Record: func(c checkpoint.Checkpoint) sink.Message {
+			value, err := json.Marshal(c)
+			if err != nil {
+				t.Error(err)
+			}
+			return sink.Message{Topic: "checkpoints", Value: value}
+		},
+	}
+	return r
+}
+
+// committed stores the checkpoint that a transaction brought along.
+func (r *rig) committed(record sink.Message) {
+	var c checkpoint.Checkpoint
+	if err := json.Unmarshal(record.Value, &c); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.store.Save(r.t.Context(), c); err != nil {
+		r.t.Error(err)
+	}
+}
+
+// visible checks what readers of committed messages see: everything once, in order.
+func (r *rig) visible(what string, ids ...string) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for _, s := range r.sinks {
+		for _, m := range s.Committed() {
+			got = append(got, string(m.ID))
+		}
+	}
+	if fmt.Sprint(got) != fmt.Sprint(ids) {
+		r.t.Errorf("%s: visible are %v, want %v", what, got, ids)
+	}
+}
+
+func numbers(from, to int) (all []string) {
+	for ; from <= to; from++ {
+		all = append(all, fmt.Sprint(from))
+	}
+	return all
+}
+
+func TestExactlyOnceCommitsEventsAndPlaceTogether(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		saves := len(r.store.Saves())
+		time.Sleep(time.Minute)
+		if n := len(r.sink().Committed()); n != 0 {
+			t.Errorf("%d messages out of nothing", n)
+		}
+		r.sink().Hold()
+		r.append("a", "b")
+		r.append("c")
+		time.Sleep(time.Second)
+		r.visible("without an acknowledgement")
+		if s := r.engine.Status(); s.EventsDelivered != 0 || s.Lag(time.Now()) < time.Second {
+			t.Errorf("%d delivered, lag %s", s.EventsDelivered, s.Lag(time.Now()))
+		}
+		if r.source.Confirmed() != 0 {
+			t.Error("confirmed before the commit")
+		}
+		r.sink().ReleaseAll()
+		time.Sleep(time.Second)
+		r.visible("committed", "1", "2", "3")
+		if r.saved() != "fake:2" || r.source.Confirmed() != 2 {
+			t.Errorf("saved %s, confirmed %d", r.saved(), r.source.Confirmed())
+		}
+		if s := r.engine.Status(); s.EventsDelivered != 3 || s.Lag(time.Now()) != 0 || s.UnsavedEvents != 0 {
+			t.Errorf("%d delivered, lag %s, unsaved %d", s.EventsDelivered, s.Lag(time.Now()), s.UnsavedEvents)
+		}
+		if n := len(r.store.Saves()) - saves; n != 1 {
+			t.Errorf("%d commits for one burst", n)
+		}
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A commit without an answer may have been carried out or not: the checkpoint tells.
+func TestExactlyOnceCommitInDoubt(t *testing.T) {
+	t.Parallel()
+	for _, applied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("applied %t", applied), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := exactlyOnce(t)
+				r.start()
+				r.append("a")
+				time.Sleep(time.Second)
+				r.sink().FailCommit(errors.New("connection lost"), applied)
+				r.append("b", "b")
+				time.Sleep(10 * time.Second)
+				r.append("c")
+				time.Sleep(10 * time.Second)
+				r.visible("after a commit in doubt", numbers(1, 4)...)
+				if err := r.end(true); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestExactlyOnceSinkFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		r.append("a")
+		time.Sleep(time.Second)
+		r.sink().FailAfter(1, errors.New("fenced"))
+		r.append("b")
+		r.append("c")
+		time.Sleep(10 * time.Second)
+		r.visible("after a void transaction", numbers(1, 3)...)
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A stream that breaks leaves the transaction alone: it is committed, and the sink goes on.
+func TestExactlyOnceStreamBreaks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		r.append("a")
+		r.source.BreakStream(errors.New("cut"))
+		time.Sleep(5 * time.Second)
+		r.append("b")
+		time.Sleep(5 * time.Second)
+		r.visible("after a broken stream", "1", "2")
+		if len(r.sinks) != 1 {
+			t.Errorf("%d sinks", len(r.sinks))
+		}
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// I9: without the lease nothing is committed, and what was not is sent again by whoever gets it.
+func TestExactlyOnceLeaseLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		r.append("a")
+		time.Sleep(time.Second)
+		r.sink().Hold()
+		r.append("b")
+		synctest.Wait()
+		r.source.LoseLease(true)
+		time.Sleep(time.Minute)
+		r.visible("without the lease", "1")
+		r.source.FreeLease()
+		time.Sleep(5 * time.Second)
+		r.visible("with a new lease", "1", "2")
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A source transaction that outlasts one of Kafka's is cut, and goes on behind the
+// rows that are committed, whatever happens in between.
+func TestExactlyOnceCutsALongTransaction(t *testing.T) {
+	t.Parallel()
+	many := strings.Fields(strings.Repeat("a b c ", 100))
+	for _, c := range []struct {
+		name string
+		do   func(r *rig)
+	}{
+		{"the sink fails", func(r *rig) { r.sink().Fail(errors.New("fenced")) }},
+		{"the stream breaks", func(r *rig) { r.source.BreakStream(errors.New("cut")) }},
+		{"a commit in doubt", func(r *rig) { r.sink().FailCommit(errors.New("no answer"), true) }},
+		{"the process is cut", func(r *rig) {
+			r.cut()
+			<-r.result
+			r.start()
+		}},
+		{"the process ends", func(r *rig) {
+			r.sink().ReleaseAll()
+			if err := r.end(true); err != nil {
+				r.t.Error(err)
+			}
+			r.start()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := exactlyOnce(t)
+				r.source.Piece = 20 // of 300; 100 fit into the buffer
+				r.start()
+				r.append("first")
+				time.Sleep(time.Second)
+				r.sink().Hold()
+				r.append(many...)
+				synctest.Wait()
+				time.Sleep(6 * time.Second)
+				for range 2 { // what was in the buffer, and what came before the commit shut the door
+					r.sink().ReleaseN(5)
+					time.Sleep(time.Second)
+				}
+				if saves := r.store.Saves(); saves[len(saves)-1].Done.Rows == 0 {
+					t.Fatalf("not cut: %+v", saves)
+				}
+				c.do(r)
+				r.sink().ReleaseAll()
+				time.Sleep(time.Minute)
+				r.append("last")
+				time.Sleep(time.Minute)
+				r.visible(c.name, numbers(1, 302)...)
+				if saves := r.store.Saves(); saves[len(saves)-1].Done != (checkpoint.Done{}) {
+					t.Errorf("the place is %+v", saves[len(saves)-1])
+				}
+				if err := r.end(true); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// What is to be skipped must be what was delivered.
+func TestExactlyOnceRefusesOtherRows(t *testing.T) {
+	t.Parallel()
+	for name, done := range map[string]checkpoint.Done{
+		"another transaction": {Tx: "7", Rows: 2, ID: "2"},
+		"another event":       {Tx: "1", Rows: 2, ID: "9"},
+		"more rows":           {Tx: "1", Rows: 4, ID: "4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := exactlyOnce(t)
+				r.append("a", "b", "c")
+				r.append("d")
+				r.store.Put(checkpoint.Checkpoint{Name: "test", Position: "fake:0", Done: done, SavedAt: time.Now()})
+				r.start()
+				err := r.end(false)
+				if f := fault.As(err); f == nil || f.Code != fault.CodeDiverged {
+					t.Errorf("ended with %v", err)
+				}
+				r.visible("nothing")
+			})
+		})
+	}
+}
+
+// An event that Kafka refuses makes its transaction void: what stands before it
+// is sent again without it, and it stops there.
+func TestExactlyOnceRefusedEvent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.prepare = func(f *sinktest.Fake) {
+			f.RefuseSent = func(m *sink.Message) *sink.Refusal {
+				if string(m.ID) == "4" {
+					return &sink.Refusal{Reason: "too_large", Fix: "raise it"}
+				}
+				return nil
+			}
+		}
+		r.start()
+		r.append("a")
+		r.append("b")
+		r.append("c", "refused", "d")
+		r.append("e")
+		err := r.end(false)
+		if f := fault.As(err); f == nil || f.Code != fault.CodeEventRefused {
+			t.Errorf("ended with %v", err)
+		}
+		r.visible("what stands before it", "1", "2", "3")
+		r.start()
+		_ = r.end(false)
+		r.visible("nothing more at the next start", "1", "2", "3")
+	})
+}
