@@ -62,7 +62,7 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 }
 
 func (e *Engine) newRun(stream source.Stream) *run {
-	r := &run{Engine: e, stream: stream}
+	r := &run{Engine: e, stream: stream, sink: e.sink}
 	l := limits{events: e.BufferEvents, bytes: e.BufferBytes, unsaved: e.CheckpointMaxEvents}
 	if e.Transactions != nil {
 		r.committer = e.sink.(sink.Committer) // openSink has looked
@@ -92,6 +92,7 @@ func (e *Engine) activate(r *run) {
 type run struct {
 	*Engine
 	stream    source.Stream
+	sink      sink.Sink
 	tracker   *tracker
 	committer sink.Committer  // exactly-once only
 	skip      checkpoint.Done // rows that come first and are delivered
