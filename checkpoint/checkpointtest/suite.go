@@ -106,6 +106,9 @@ func readBack(t *testing.T, p Place) {
 	save(t, s, want)
 	expect(t, s, want)
 	expect(t, open(t, p, name), want)
+	want.Done = checkpoint.Done{Tx: "0/16B3800", Rows: 70000, ID: `"7` + "\u00fc"}
+	save(t, s, want)
+	expect(t, open(t, p, name), want)
 }
 
 func lastSave(t *testing.T, p Place) {

@@ -21,7 +21,15 @@ type content struct {
 	Name     string `json:"name"`
 	Position string `json:"position"` // empty: the intent of a first start
 	SavedAt  string `json:"saved_at"` // RFC 3339, UTC
+	Done     *done  `json:"done,omitempty"`
 	Checksum string `json:"checksum"` // over all the others
+}
+
+// done is a checkpoint.Done.
+type done struct {
+	Tx   string `json:"tx"`
+	Rows uint32 `json:"rows"`
+	ID   string `json:"id"`
 }
 
 // sum covers the fields as they stand in the file, each led by its length, so
@@ -31,6 +39,9 @@ func (c *content) sum() string {
 	fmt.Fprintf(h, "%d", c.Version)
 	for _, field := range []string{c.Name, c.Position, c.SavedAt} {
 		fmt.Fprintf(h, "\n%d:%s", len(field), field)
+	}
+	if d := c.Done; d != nil {
+		fmt.Fprintf(h, "\n%d:%s\n%d\n%d:%s", len(d.Tx), d.Tx, d.Rows, len(d.ID), d.ID)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
@@ -44,6 +55,9 @@ func encode(c checkpoint.Checkpoint) ([]byte, error) {
 		Name:     c.Name,
 		Position: string(c.Position),
 		SavedAt:  c.SavedAt.UTC().Format(time.RFC3339Nano),
+	}
+	if c.Done != (checkpoint.Done{}) {
+		f.Done = (*done)(&c.Done)
 	}
 	f.Checksum = f.sum()
 	data, err := json.Marshal(f)
@@ -69,5 +83,9 @@ func decode(data []byte) (checkpoint.Checkpoint, error) {
 	if err != nil {
 		return checkpoint.Checkpoint{}, fmt.Errorf("its saved_at is no time: %w", err)
 	}
-	return checkpoint.Checkpoint{Name: f.Name, Position: source.Position(f.Position), SavedAt: at}, nil
+	c := checkpoint.Checkpoint{Name: f.Name, Position: source.Position(f.Position), SavedAt: at}
+	if f.Done != nil {
+		c.Done = checkpoint.Done(*f.Done)
+	}
+	return c, nil
 }

@@ -31,7 +31,15 @@ type content struct {
 	Name     string `json:"name"`
 	Position string `json:"position,omitempty"` // empty: an intent, or a birth
 	SavedAt  string `json:"saved_at"`           // RFC 3339, UTC
-	Checksum string `json:"checksum"`           // over all the others
+	Done     *done  `json:"done,omitempty"`
+	Checksum string `json:"checksum"` // over all the others
+}
+
+// done is a checkpoint.Done.
+type done struct {
+	Tx   string `json:"tx"`
+	Rows uint32 `json:"rows"`
+	ID   string `json:"id"`
 }
 
 // sum covers the fields as they stand in the record, each led by its length,
@@ -41,6 +49,9 @@ func (c *content) sum() string {
 	fmt.Fprintf(h, "%d", c.Version)
 	for _, field := range []string{c.Kind, c.Name, c.Position, c.SavedAt} {
 		fmt.Fprintf(h, "\n%d:%s", len(field), field)
+	}
+	if d := c.Done; d != nil {
+		fmt.Fprintf(h, "\n%d:%s\n%d\n%d:%s", len(d.Tx), d.Tx, d.Rows, len(d.ID), d.ID)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
@@ -53,6 +64,9 @@ func encode(kind string, c checkpoint.Checkpoint) (recordKey, value []byte) {
 	v := content{
 		Version: version, Kind: kind, Name: c.Name, Position: string(c.Position),
 		SavedAt: c.SavedAt.UTC().Format(time.RFC3339Nano),
+	}
+	if c.Done != (checkpoint.Done{}) {
+		v.Done = (*done)(&c.Done)
 	}
 	v.Checksum = v.sum()
 	value, _ = json.Marshal(v) // strings and a number: it can't fail
@@ -78,5 +92,9 @@ func decode(kind string, value []byte) (checkpoint.Checkpoint, error) {
 	if err != nil {
 		return checkpoint.Checkpoint{}, fmt.Errorf("its saved_at is no time: %w", err)
 	}
-	return checkpoint.Checkpoint{Name: v.Name, Position: source.Position(v.Position), SavedAt: at}, nil
+	c := checkpoint.Checkpoint{Name: v.Name, Position: source.Position(v.Position), SavedAt: at}
+	if v.Done != nil {
+		c.Done = checkpoint.Done(*v.Done)
+	}
+	return c, nil
 }

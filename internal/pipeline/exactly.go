@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/fault"
@@ -36,7 +37,7 @@ func (r *run) rest(batch source.Batch) (source.Batch, error) {
 			continue
 		}
 		messages, err := r.Route([]source.Row{row}, nil)
-		if err != nil || string(messages[0].ID) != r.skip.ID {
+		if err != nil || idText(messages[0].ID) != r.skip.ID {
 			return batch, r.strange("the last of these rows is another event")
 		}
 		r.skip = checkpoint.Done{}
@@ -46,6 +47,14 @@ func (r *run) rest(batch source.Batch) (source.Batch, error) {
 		batch.At = func(i int) source.Position { return at(n + i) }
 	}
 	return batch, nil
+}
+
+// idText is an event id as text, which a checkpoint can hold.
+func idText(id []byte) string {
+	if utf8.Valid(id) {
+		return string(id)
+	}
+	return fmt.Sprintf("0x%x", id)
 }
 
 func (r *run) strange(found string) error {

@@ -216,7 +216,7 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 	if len(messages) > 0 {
 		last := rows[len(messages)-1]
 		t.oldest, t.newest = rows[0].Tx.CommitAt, last.Tx.CommitAt
-		t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: string(messages[len(messages)-1].ID)}
+		t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: idText(messages[len(messages)-1].ID)}
 	}
 	if t.rows == 0 && t.pos == "" {
 		return nil
