@@ -14,6 +14,7 @@ import (
 	"github.com/outboxd/outboxd/checkpoint/topic"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/kafkaconn"
+	"github.com/outboxd/outboxd/internal/pipeline"
 	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/sink/kafka"
@@ -114,10 +115,29 @@ func openSink(c *config.Config, out io.Writer, mayRepeat func(events int), log *
 }
 
 func kafkaConfig(c *config.Config) kafka.Config {
+	id := ""
+	if c.Delivery == config.ExactlyOnce {
+		id = c.Name
+	}
 	return kafka.Config{
+		TransactionalID: id, TransactionTimeout: c.Transaction.Timeout,
 		Brokers: c.Kafka.Brokers, Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
 		MaxMessageBytes: c.Kafka.MaxMessageBytes, RejectAfter: c.Kafka.RejectAfter, CreateTopics: c.Kafka.CreateTopics,
 		TopicPartitions: int32(c.Kafka.TopicPartitions), TopicReplication: int16(c.Kafka.TopicReplication),
+	}
+}
+
+// newTransactions gives nil unless delivery is exactly-once.
+func newTransactions(c *config.Config) *pipeline.Transactions {
+	if c.Delivery != config.ExactlyOnce {
+		return nil
+	}
+	return &pipeline.Transactions{
+		Interval: c.Transaction.Interval, Timeout: c.Transaction.Timeout,
+		Record: func(place checkpoint.Checkpoint) sink.Message {
+			key, value := topic.Encode(place)
+			return sink.Message{Topic: c.Checkpoint.Topic, Key: key, Value: value}
+		},
 	}
 }
 

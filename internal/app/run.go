@@ -71,7 +71,7 @@ func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logge
 		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: router.Route, Start: source.Start(c.Start),
 		BufferEvents: c.BufferEvents, BufferBytes: c.BufferBytes,
 		CheckpointInterval: c.Checkpoint.Interval, CheckpointMaxEvents: c.Checkpoint.MaxEvents,
-		DrainTimeout: c.DrainTimeout, StartTimeout: c.StartTimeout, Hooks: m.Hooks(), Log: log.Named("pipeline"),
+		DrainTimeout: c.DrainTimeout, StartTimeout: c.StartTimeout, Transactions: newTransactions(c), Hooks: m.Hooks(), Log: log.Named("pipeline"),
 	})
 	return engine, m, nil
 }

@@ -19,6 +19,8 @@ type Config struct {
 	Source Source
 	Tables []Table
 
+	Delivery         string        // at-least-once, exactly-once
+	Transaction      Transaction   // exactly-once
 	Start            string        // auto, now, snapshot, resume
 	StartTimeout     time.Duration // how long to wait for an unreachable server at start; 0: for ever
 	DrainTimeout     time.Duration
@@ -80,6 +82,15 @@ type Postgres struct {
 type MySQL struct {
 	ServerID uint32 // 0: derived by the source
 	Position string // auto, gtid, file
+}
+
+// ExactlyOnce is the value of Delivery that needs transactions.
+const ExactlyOnce = "exactly-once"
+
+// Transaction says how events are committed in Kafka with Delivery exactly-once.
+type Transaction struct {
+	Interval time.Duration // longest time between a delivery and its commit
+	Timeout  time.Duration // after which the brokers end an open transaction
 }
 
 // Checkpoint says where the place is stored and how often. Either Topic or Path is set.

@@ -7,8 +7,6 @@ import "strings"
 func laterRows() []Variable {
 	type row struct{ name, meaning, harmless string }
 	rows := []row{
-		{"TRANSACTION_INTERVAL", "exactly-once: how often to commit", ""},
-		{"TRANSACTION_TIMEOUT", "exactly-once: the broker's limit", ""},
 		{"COLUMN_TIMESTAMP", "column of the record timestamp; today it is the commit time", ""},
 		{"COLUMN_HEADERS", "JSON column spread into headers", ""},
 		{"COLUMN_PLACEMENT", "more columns into headers, envelope or partition", ""},

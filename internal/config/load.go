@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -37,6 +38,7 @@ func Load(environ []string, envFile ...string) (*Config, []Warning, error) {
 	l.require(rows)
 	l.fit(rows)
 	l.derive()
+	l.transactions()
 	l.unknown(rows)
 	return l.c, l.warnings, l.problems.fault()
 }
@@ -209,6 +211,25 @@ func (l *loader) fit(rows []Variable) {
 	}
 }
 
+// transactions names what exactly-once delivery can't do without.
+func (l *loader) transactions() {
+	c := l.c
+	if c.Delivery != ExactlyOnce {
+		return
+	}
+	refuse := func(name, reason, legal string) {
+		l.problems = append(l.problems, Problem{Name: name, Reason: reason, Legal: legal})
+	}
+	if c.Sink != "kafka" {
+		refuse("OUTBOXD_SINK", "knows no transactions, and OUTBOXD_DELIVERY is exactly-once", "kafka, or OUTBOXD_DELIVERY=at-least-once")
+	} else if c.Checkpoint.Path != "" {
+		refuse("OUTBOXD_CHECKPOINT", "is a file, and OUTBOXD_DELIVERY is exactly-once", "kafka:TOPIC, or OUTBOXD_DELIVERY=at-least-once")
+	}
+	if c.Transaction.Timeout > 0 && c.Transaction.Interval > c.Transaction.Timeout/3 {
+		refuse("OUTBOXD_TRANSACTION_INTERVAL", fmt.Sprintf("is more than a third of OUTBOXD_TRANSACTION_TIMEOUT (%s)", c.Transaction.Timeout), "at most a third of it")
+	}
+}
+
 // suits reports whether a variable has to do with the source. There is nothing
 // to set up in MySQL, so it needs no login for that.
 func suits(name string, s Source) bool {
@@ -228,14 +249,6 @@ func (l *loader) derive() {
 	if c.SetupURL.URL != "" {
 		c.SetupURL.Password = l.password("", "OUTBOXD_SETUP_URL")
 	}
-	if c.Checkpoint.Topic == "" && c.Checkpoint.Path == "" {
-		text := fileCheckpoint
-		if c.Sink == "kafka" {
-			text = kafkaCheckpoint
-		}
-		_ = c.Checkpoint.set(text) // it is legal
-		l.derived("OUTBOXD_CHECKPOINT", text)
-	}
 	if c.Name == "" && c.Source.Database != "" && len(c.Tables) > 0 {
 		home := "public"
 		if c.Source.MySQL() {
@@ -243,6 +256,17 @@ func (l *loader) derive() {
 		}
 		c.Name = deriveName(c.Source.Database, home, c.Tables[0])
 		l.derived("OUTBOXD_NAME", c.Name)
+	}
+	if c.Checkpoint.Topic == "" && c.Checkpoint.Path == "" {
+		text := fileCheckpoint
+		switch {
+		case c.Sink == "kafka" && c.Delivery == ExactlyOnce:
+			text = kafkaCheckpoint + "." + c.Name // a neighbour's open transaction must not delay our start
+		case c.Sink == "kafka":
+			text = kafkaCheckpoint
+		}
+		_ = c.Checkpoint.set(text) // it is legal
+		l.derived("OUTBOXD_CHECKPOINT", text)
 	}
 	c.values = slices.DeleteFunc(c.values, func(v Value) bool { return v.Origin == "default" && !suits(v.Name, c.Source) })
 	if c.Name == "" || c.Source.MySQL() {

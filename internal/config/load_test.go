@@ -45,6 +45,8 @@ func TestDefaults(t *testing.T) {
 		Name:         "shop-outbox",
 		Source:       Source{Scheme: "postgres", Database: "shop", Login: Login{URL: "postgres://relay@db.example/shop"}},
 		Tables:       []Table{{Name: "outbox"}},
+		Delivery:     "at-least-once",
+		Transaction:  Transaction{Interval: 100 * time.Millisecond, Timeout: 15 * time.Second},
 		Start:        "auto",
 		DrainTimeout: 20 * time.Second,
 		BufferEvents: 50000,
@@ -81,7 +83,7 @@ func TestEverythingSet(t *testing.T) {
 		"OUTBOXD_SETUP_URL=postgres://admin:geheim@a/shop", "OUTBOXD_BUFFER_EVENTS=7", "OUTBOXD_BUFFER_BYTES=1GiB", "OUTBOXD_DRAIN_TIMEOUT=1h30m", "OUTBOXD_START_TIMEOUT=5s",
 		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop", "OUTBOXD_REJECT_AFTER=3s",
 		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
-		"OUTBOXD_HTTP_HOSTS=relay.example, outboxd",
+		"OUTBOXD_HTTP_HOSTS=relay.example, outboxd", "OUTBOXD_TRANSACTION_INTERVAL=1s", "OUTBOXD_TRANSACTION_TIMEOUT=1m",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +99,7 @@ func TestEverythingSet(t *testing.T) {
 		Name: "orders-1",
 		Source: Source{Scheme: "postgres", Database: "shop",
 			Login: Login{URL: "postgres://u@a:5432,b:5433/shop?sslmode=require", User: "other"}},
+		Delivery: "at-least-once", Transaction: Transaction{time.Second, time.Minute},
 		Tables: []Table{{"sales", "orders_outbox"}, {"Sales", "Out.Box"}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
 		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", "id > 5", "created_at, id"},
 		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
@@ -150,7 +153,8 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_TABLES=a b", "dot or a comma"},
 		{"OUTBOXD_START=Now", "none of the legal"},
 		{"OUTBOXD_SINK=redis", "none of the legal"},
-		{"OUTBOXD_DELIVERY=exactly-once", "exactly-once is not there yet"},
+		{"OUTBOXD_DELIVERY=once", "none of the legal"},
+		{"OUTBOXD_TRANSACTION_TIMEOUT=10ms", "too short"},
 		{"OUTBOXD_CHECKPOINT=kafka:", "names no topic"},
 		{"OUTBOXD_CHECKPOINT=kafka:a/b", "names no topic"},
 		{"OUTBOXD_CHECKPOINT=kafka:..", "names no topic"},
@@ -520,6 +524,9 @@ func TestCheckpointGoesWithTheSink(t *testing.T) {
 		want Checkpoint
 	}{
 		{nil, Checkpoint{Topic: "outboxd.checkpoints"}},
+		{[]string{"OUTBOXD_DELIVERY=exactly-once"}, Checkpoint{Topic: "outboxd.checkpoints.shop-outbox"}},
+		{[]string{"OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_NAME=orders"}, Checkpoint{Topic: "outboxd.checkpoints.orders"}},
+		{[]string{"OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_CHECKPOINT=kafka:own"}, Checkpoint{Topic: "own"}},
 		{[]string{"OUTBOXD_SINK=stdout"}, Checkpoint{Path: "outboxd.checkpoint"}},
 		{[]string{"OUTBOXD_SINK=stdout", "OUTBOXD_CHECKPOINT=kafka:Own_topic-1.x"}, Checkpoint{Topic: "Own_topic-1.x"}},
 		{[]string{"OUTBOXD_CHECKPOINT=file:place"}, Checkpoint{Path: "place"}},
@@ -536,6 +543,28 @@ func TestCheckpointGoesWithTheSink(t *testing.T) {
 	_, _, err := Load([]string{least[0], "OUTBOXD_SINK=stdout", "OUTBOXD_CHECKPOINT=kafka:t"})
 	if ps := problems(t, err); len(ps) != 1 || ps[0].Name != "OUTBOXD_KAFKA_BROKERS" || !strings.Contains(ps[0].Reason, "OUTBOXD_CHECKPOINT=kafka:t") {
 		t.Error(ps)
+	}
+}
+
+func TestExactlyOnceNeedsKafka(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		set  []string
+		want string
+	}{
+		{"another sink", []string{"OUTBOXD_SINK=stdout"}, "OUTBOXD_SINK=stdout"},
+		{"a file", []string{"OUTBOXD_CHECKPOINT=file:place"}, "OUTBOXD_CHECKPOINT=file:place"},
+		{"hardly time for a commit", []string{"OUTBOXD_TRANSACTION_INTERVAL=6s"}, "OUTBOXD_TRANSACTION_INTERVAL=6s"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			set := append(tc.set, "OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_SOURCE_URL=postgres://relay@db.example/shop", "OUTBOXD_KAFKA_BROKERS=k1:9092")
+			_, _, err := Load(set)
+			if name, _, _ := strings.Cut(tc.want, "="); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

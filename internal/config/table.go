@@ -67,8 +67,12 @@ func connectorRows() []Variable {
 			kind: text(func(c *Config) *string { return &c.Postgres.Where })},
 		{Name: "OUTBOXD_SNAPSHOT_ORDER_BY", Unset: "an integer key; else the time of creation and the key", Meaning: "the order in which the first snapshot publishes: SQL expressions, ascending, of which the events of one aggregate get their order; Postgres only. Without it a table whose order can't be told is refused",
 			kind: text(func(c *Config) *string { return &c.Postgres.OrderBy })},
-		{Name: "OUTBOXD_DELIVERY", Default: "at-least-once", Meaning: "what is promised about repeats",
-			kind: only([]string{"at-least-once"}, "exactly-once")},
+		{Name: "OUTBOXD_DELIVERY", Default: "at-least-once", Meaning: "what is promised about repeats. `exactly-once`: events and checkpoint in one Kafka transaction, so a consumer with `isolation.level=read_committed` sees each once; needs the Kafka sink and a checkpoint in Kafka",
+			kind: choice(func(c *Config) *string { return &c.Delivery }, []string{"at-least-once", ExactlyOnce})},
+		{Name: "OUTBOXD_TRANSACTION_INTERVAL", Default: "100ms", Meaning: "exactly-once: how long what is published may wait for its commit; longer ones cost less and delay more",
+			kind: duration(func(c *Config) *time.Duration { return &c.Transaction.Interval }, time.Millisecond)},
+		{Name: "OUTBOXD_TRANSACTION_TIMEOUT", Default: "15s", Meaning: "exactly-once: how long a transaction may be open before the brokers end it; readers wait that long for one that a crash left open and nobody takes over",
+			kind: duration(func(c *Config) *time.Duration { return &c.Transaction.Timeout }, time.Second)},
 		{Name: "OUTBOXD_ON_REJECT", Default: "stop", Meaning: "what to do when an event can't be routed or Kafka refuses it for good: stop with exit code 4",
 			kind: only([]string{"stop"}, "dead-letter", "skip")},
 		{Name: "OUTBOXD_REJECT_AFTER", Default: "1m", Meaning: "how long what may be mended (a missing right on a topic, a policy, an invalid record) is tried again before the event counts as refused; too large, bad timestamp and bad name count at once",
@@ -184,7 +188,7 @@ func sinkRows() []Variable {
 
 func runtimeRows() []Variable {
 	return []Variable{
-		{Name: "OUTBOXD_CHECKPOINT", Unset: "`" + kafkaCheckpoint + "` with the Kafka sink, `" + fileCheckpoint + "` with stdout",
+		{Name: "OUTBOXD_CHECKPOINT", Unset: "`" + kafkaCheckpoint + "` with the Kafka sink (exactly-once: `" + kafkaCheckpoint + ".NAME`), `" + fileCheckpoint + "` with stdout",
 			Meaning: "where the place in the log is stored: a compacted topic of one partition, which connectors may share and `run` makes when it is absent, or a file",
 			kind:    kind{checkpointLegal, func(c *Config, v string) error { return c.Checkpoint.set(v) }}},
 		{Name: "OUTBOXD_CHECKPOINT_INTERVAL", Default: "1s", Meaning: "how long delivered events may stay unsaved",

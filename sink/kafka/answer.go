@@ -57,7 +57,7 @@ func (s *Sink) answer(l *link, a answer) {
 		b.wire = false
 		b.doubt = b.doubt || a.err != nil
 		if a.err != nil && (time.Since(b.records.MaxTimestamp) > remembered || time.Since(b.first) > remembered) {
-			s.mayRepeat(b, a.err)
+			s.mayRepeat(b, a.err, &o)
 		}
 		s.judge(b, a, &o)
 	}
@@ -141,7 +141,7 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 	case elsewhere:
 		s.again(b, true)
 	case anew:
-		s.forget(b, err)
+		s.forget(b, err, o)
 	case refusedNow:
 		s.refuse(b, err, o)
 	case refusedLater:
@@ -161,8 +161,8 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 }
 
 // forget gives a batch's partition a new producer id. s.mu is held.
-func (s *Sink) forget(b *batch, err error) {
-	s.mayRepeat(b, err)
+func (s *Sink) forget(b *batch, err error, o *outcome) {
+	s.mayRepeat(b, err, o)
 	b.partition.renew = true
 	s.again(b, true)
 }
@@ -173,12 +173,16 @@ func (s *Sink) forget(b *batch, err error) {
 const remembered = 12 * time.Hour
 
 // mayRepeat tells, once for a batch, that it is sent again although the broker
-// may have taken and forgotten it. s.mu is held.
-func (s *Sink) mayRepeat(b *batch, err error) {
+// may have taken and forgotten it. A transaction ends there. s.mu is held.
+func (s *Sink) mayRepeat(b *batch, err error, o *outcome) {
 	if b.told {
 		return
 	}
 	b.told = true
+	if s.tx != nil {
+		o.failed, o.of = fmt.Errorf("%w: %w", errVoid, err), b.pending[0].of
+		return
+	}
 	s.cfg.PossibleRepeat(len(b.pending))
 	s.log.Warn("the broker lost or may have lost this producer's state; events in doubt are sent again and may be repeats",
 		zap.String("topic", b.partition.topic), zap.Int32("partition", b.partition.index), zap.Int("events", len(b.pending)), zap.Error(err))
@@ -222,7 +226,7 @@ func verdict(err error) kind {
 		sarama.ErrUnknownTopicOrPartition, sarama.ErrOffsetNotAvailable:
 		return elsewhere
 	case sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch,
-		sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced:
+		sarama.ErrInvalidProducerIDMapping, sarama.ErrProducerFenced, sarama.ErrInvalidTxnState, transactionAbortable:
 		return anew
 	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp, sarama.ErrInvalidTopic:
 		return refusedNow
@@ -234,6 +238,9 @@ func verdict(err error) kind {
 	}
 	return unknown
 }
+
+// transactionAbortable is TRANSACTION_ABORTABLE of KIP-890, which sarama has no name for.
+const transactionAbortable sarama.KError = 120
 
 // settle counts a batch that is durable. s.mu is held.
 func (s *Sink) settle(b *batch, o *outcome) {
@@ -283,7 +290,7 @@ func (s *Sink) refuse(b *batch, err error, o *outcome) {
 	n := len(b.pending)
 	if b.doubt && n > 1 {
 		// An earlier copy may be in the log: halves of it would be other batches.
-		s.forget(b, err)
+		s.forget(b, err, o)
 		return
 	}
 	if n == 1 {
@@ -312,7 +319,7 @@ func (s *Sink) refuse(b *batch, err error, o *outcome) {
 
 // failure tells what a record was refused for, and nothing of what it holds.
 func failure(err error, m *sink.Message) error {
-	r := &sink.Refusal{Detail: err.Error()}
+	r := &sink.Refusal{Message: m, Detail: err.Error()}
 	switch {
 	case errors.Is(err, sarama.ErrMessageSizeTooLarge), errors.Is(err, sarama.ErrMessageSetSizeTooLarge):
 		r.Reason, r.Fix = ReasonTooLarge, "Raise max.message.bytes of the topic (message.max.bytes of the brokers)."

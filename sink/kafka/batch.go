@@ -76,7 +76,8 @@ func (s *Sink) encode(p *partition, taken []pending) *sarama.RecordBatch {
 	now := time.Now()
 	r := &sarama.RecordBatch{
 		Version: 2, Codec: s.codec, CompressionLevel: sarama.CompressionLevelDefault,
-		ProducerID: p.id.id, ProducerEpoch: p.id.epoch, FirstSequence: p.sequence,
+		IsTransactional: s.tx != nil,
+		ProducerID:      p.id.id, ProducerEpoch: p.id.epoch, FirstSequence: p.sequence,
 		LastOffsetDelta: int32(len(taken) - 1), Records: make([]*sarama.Record, len(taken)),
 	}
 	slab := make([]sarama.Record, len(taken))

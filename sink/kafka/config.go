@@ -35,6 +35,12 @@ type Config struct {
 	// TopicPartitions and TopicReplication of topics made by us. Default: the brokers' own.
 	TopicPartitions  int32
 	TopicReplication int16
+	// TransactionalID makes the sink a sink.Committer that publishes in
+	// transactions of that id. Empty: it publishes without.
+	TransactionalID string
+	// TransactionTimeout is how long a transaction may be open before the
+	// brokers end it. Default 15 seconds.
+	TransactionTimeout time.Duration
 	// PossibleRepeat is told how many events were sent again although the
 	// broker may no longer know that it has them. It must not block; nil is allowed.
 	PossibleRepeat func(events int)
@@ -58,6 +64,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TopicReplication == 0 {
 		c.TopicReplication = -1
+	}
+	if c.TransactionTimeout == 0 {
+		c.TransactionTimeout = 15 * time.Second
+	}
+	if c.TransactionalID != "" { // a transaction that waits longer is void
+		c.RejectAfter = min(c.RejectAfter, c.TransactionTimeout/2)
 	}
 	if c.PossibleRepeat == nil {
 		c.PossibleRepeat = func(int) {}

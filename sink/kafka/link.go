@@ -178,6 +178,9 @@ func (l *link) collect() (batches []*batch, down bool) {
 // request sends the batches. The slot is held until the answer.
 func (l *link) request(batches []*batch) {
 	r := &sarama.ProduceRequest{RequiredAcks: sarama.WaitForAll, Timeout: int32(produceTimeout.Milliseconds()), Version: produceVersion}
+	if l.sink.tx != nil {
+		r.TransactionalID = &l.sink.tx.id
+	}
 	for _, b := range batches {
 		r.AddBatch(b.partition.topic, b.partition.index, b.records)
 	}

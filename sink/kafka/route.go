@@ -9,10 +9,10 @@ import (
 	"go.uber.org/zap"
 )
 
-// route is the goroutine that finds leaders for partitions without one. A
+// router is the goroutine that finds leaders for partitions without one. A
 // partition whose tries lead nowhere is looked for less and less often, so that
 // many partitions of a dead broker make no storm of connections.
-func (s *Sink) route() {
+func (s *Sink) router() {
 	for {
 		timer := time.NewTimer(s.findLeaders())
 		select {

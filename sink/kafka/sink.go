@@ -31,9 +31,10 @@ import (
 var errClosed = errors.New("sink is closed")
 
 var (
-	_ sink.Sink   = (*Sink)(nil)
-	_ sink.Judge  = (*Sink)(nil)
-	_ sink.Waiter = (*Sink)(nil)
+	_ sink.Sink      = (*Sink)(nil)
+	_ sink.Judge     = (*Sink)(nil)
+	_ sink.Committer = (*Sink)(nil)
+	_ sink.Waiter    = (*Sink)(nil)
 )
 
 // Sink is a sink.Sink and a sink.Judge. Publish, Judge and Close
@@ -44,6 +45,7 @@ type Sink struct {
 	log    *zap.Logger
 	client sarama.Client
 	topics topics
+	tx     *transaction       // nil: at least once
 	judged string             // the topic name last judged and found legal
 	cut    context.CancelFunc // ends every connection and every wait between retries
 	closed bool
@@ -68,6 +70,7 @@ type Sink struct {
 	sent       int           // requests without an answer
 	handing    int           // those of them that sarama has not written yet
 	quiet      chan struct{} // size 1: one of both went down
+	drained    chan struct{} // size 1: open is empty
 	sticky     int           // counts records without a key
 
 	complaint obstacle // why partitions have no leader
@@ -105,6 +108,7 @@ type partition struct {
 
 	id       producerID
 	sequence int32 // of the next batch
+	joined   int   // the last transaction it was added to
 }
 
 // producerID is what the broker knows copies by, together with the sequence.
@@ -125,7 +129,7 @@ func Open(ctx context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 		return nil, fmt.Errorf("open kafka sink: %w", err)
 	}
 	s.cut = cut
-	s.work.Go(s.route)
+	s.work.Go(s.router)
 	if !release() {
 		_ = s.Close(ctx)
 		return nil, fmt.Errorf("open kafka sink: %w", ctx.Err())
@@ -150,7 +154,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 		return nil, err
 	}
 	s.client, s.topics.client = client, client
-	if s.id, err = s.freshID(); err != nil {
+	if s.id, err = s.firstID(life); err != nil {
 		_ = client.Close()
 		return nil, err
 	}
@@ -158,13 +162,25 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 }
 
 func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, log *zap.Logger) *Sink {
-	return &Sink{
+	s := &Sink{
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
-		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
+		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		may:        func() bool { return true },
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
+	if cfg.TransactionalID != "" {
+		s.tx = &transaction{id: cfg.TransactionalID, timeout: cfg.TransactionTimeout, gate: make(chan struct{}, 1), number: 1}
+	}
+	return s
+}
+
+// firstID gives the id that all partitions begin with.
+func (s *Sink) firstID(ctx context.Context) (producerID, error) {
+	if s.tx != nil {
+		return s.begin(ctx)
+	}
+	return s.freshID()
 }
 
 // freshID asks the cluster for a producer id. sarama leaves it to us to look at
@@ -208,9 +224,23 @@ func (s *Sink) Guard(may func() bool) {
 // Publish puts the batch into its partitions' queues. It waits for topics that
 // don't exist yet; an ended ctx then finishes the sink.
 func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error)) {
-	err := s.topics.wait(ctx, s.stop, msgs)
-	if err == nil {
-		err = s.pin(msgs)
+	err := s.topics.wait(ctx, s.stop, msgs) // outside of the gate: a topic that is missing holds up no commit
+	if err == nil && s.tx != nil {
+		if err = s.tx.enter(ctx, s.stop); err == nil {
+			defer s.tx.leave()
+		}
+	}
+	if err != nil {
+		s.finish(err)
+		msgs = nil
+	}
+	s.publish(ctx, msgs, done)
+}
+
+func (s *Sink) publish(ctx context.Context, msgs []sink.Message, done func(error)) {
+	err := s.pin(msgs)
+	if err == nil && s.tx != nil {
+		err = s.join(ctx, msgs)
 	}
 	if err != nil {
 		s.finish(err)
@@ -226,10 +256,7 @@ func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error
 	s.open[of] = struct{}{}
 	for i := range msgs {
 		m := &msgs[i]
-		if m.Topic != s.lastTopic || s.last == nil {
-			s.lastTopic, s.last = m.Topic, s.partitions[m.Topic]
-		}
-		p := s.last[s.choose(m.Key)]
+		p := s.route(m)
 		p.queue = append(p.queue, pending{m, of})
 		p.bytes += m.Size()
 		s.list(p)
@@ -238,7 +265,8 @@ func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error
 }
 
 // pin fixes the number of partitions of topics that are used for the first
-// time. Only the goroutine that publishes adds to s.partitions.
+// time. Only one goroutine at a time adds to s.partitions: the one that publishes,
+// or holds the gate.
 func (s *Sink) pin(msgs []sink.Message) error {
 	last := ""
 	for i := range msgs {
@@ -260,6 +288,14 @@ func (s *Sink) pin(msgs []sink.Message) error {
 		s.mu.Unlock()
 	}
 	return nil
+}
+
+// route gives the partition of m. s.mu is held.
+func (s *Sink) route(m *sink.Message) *partition {
+	if m.Topic != s.lastTopic || s.last == nil {
+		s.lastTopic, s.last = m.Topic, s.partitions[m.Topic]
+	}
+	return s.last[s.choose(m.Key)]
 }
 
 // choose gives the partition the Java client chooses for the same key. Records
@@ -322,6 +358,9 @@ func (s *Sink) take(of *publish) func(error) {
 		return nil
 	}
 	delete(s.open, of)
+	if len(s.open) == 0 {
+		wake(s.drained)
+	}
 	s.calls.Add(1)
 	return of.done
 }
