@@ -30,6 +30,7 @@ type scene struct {
 	topics []string
 	tail   *harness.Tail
 	dir    string            // the connector's working folder: a checkpoint file stays there
+	level  checker.Isolation // of those who read the topics
 	env    map[string]string // what every start of the connector gets
 	saves  *harness.Tail     // of the checkpoint topic, once it was needed
 }
@@ -69,7 +70,21 @@ func (s *scene) checkpoints() string {
 func (s *scene) withTopics() *scene {
 	s.t.Helper()
 	harness.CreateTopics(s.t, partitions, s.topics...)
-	s.tail = harness.Follow(s.t, s.topics...)
+	s.tail = harness.FollowAt(s.t, s.level, s.topics...)
+	return s
+}
+
+// exactlyOnce makes the scene's connector deliver exactly once, for readers of
+// what is committed. It comes before withTopics.
+func (s *scene) exactlyOnce() *scene {
+	s.level = checker.Committed
+	s.env["OUTBOXD_DELIVERY"] = "exactly-once"
+	s.env["OUTBOXD_NAME"] = harness.Unique("once-") // the transactional id, which all of Kafka shares
+	if s.store == inFile {
+		s.store = inTopic
+		s.env["OUTBOXD_CHECKPOINT"] = "kafka:" + harness.Unique("checkpoints-")
+		harness.DeleteTopicsLater(s.t, s.checkpoints())
+	}
 	return s
 }
 
@@ -201,7 +216,7 @@ func (s *scene) judge(what string) *checker.Report {
 
 func (s *scene) compare(what string, truth []checker.Event) *checker.Report {
 	s.t.Helper()
-	report := checker.Check(truth, harness.Records(s.t, s.topics...))
+	report := checker.Check(truth, harness.RecordsAt(s.t, s.level, s.topics...))
 	s.t.Logf("%s on %s: %s", what, s.stage, report.Summary())
 	return report
 }

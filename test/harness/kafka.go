@@ -132,9 +132,15 @@ func Produce(t testing.TB, topic, key string, value []byte) {
 // Records reads everything the topics hold.
 func Records(t testing.TB, topics ...string) []checker.Record {
 	t.Helper()
+	return RecordsAt(t, checker.Uncommitted, topics...)
+}
+
+// RecordsAt reads what a consumer of that isolation level sees.
+func RecordsAt(t testing.TB, level checker.Isolation, topics ...string) []checker.Record {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	records, err := checker.ReadTopics(ctx, Brokers(t), checker.Uncommitted, topics...)
+	records, err := checker.ReadTopics(ctx, Brokers(t), level, topics...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +158,17 @@ type Tail struct {
 // Follow starts a Tail that ends with the test.
 func Follow(t testing.TB, topics ...string) *Tail {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(Brokers(t)...), kgo.ConsumeTopics(topics...),
+	return FollowAt(t, checker.Uncommitted, topics...)
+}
+
+// FollowAt is Follow for a consumer of that isolation level.
+func FollowAt(t testing.TB, level checker.Isolation, topics ...string) *Tail {
+	t.Helper()
+	isolation := kgo.ReadUncommitted()
+	if level == checker.Committed {
+		isolation = kgo.ReadCommitted()
+	}
+	client, err := kgo.NewClient(kgo.FetchIsolationLevel(isolation), kgo.SeedBrokers(Brokers(t)...), kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)

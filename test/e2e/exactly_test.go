@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/outboxd/outboxd/test/checker"
+	"github.com/outboxd/outboxd/test/harness"
+)
+
+// SIGKILL after counted events, again and again: who reads what is committed sees each event once.
+func TestExactlyOnceKilled(t *testing.T) {
+	eachParallel(t, everywhere(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).exactlyOnce().withTopics()
+		p := s.active()
+		l := s.committing(1000)
+		counts := []int{1, 250, 97, 400}
+		for i := range harness.Times(4, 50) {
+			s.more(counts[i%len(counts)])
+			p.Kill()
+			p = s.active()
+		}
+		s.end(l)
+		s.finish(p, "exactly once, killed", 0)
+	})
+}
+
+func TestExactlyOnceBrokerKilled(t *testing.T) {
+	each(t, families(1), func(t *testing.T, at stage) {
+		harness.Disturb(t, "kafka")
+		s := newScene(t, at).exactlyOnce().withTopics()
+		p := s.active()
+		l := s.committing(1000)
+		for i := range harness.Times(2, 10) {
+			s.more(300)
+			harness.Ctl(t, [...]string{"kill", "stop"}[i%2], "kafka")
+			harness.Ctl(t, "start", "kafka")
+		}
+		s.more(300)
+		s.end(l)
+		s.finish(p, "exactly once, broker killed and restarted", 0)
+	})
+}
+
+func TestExactlyOnceDatabaseKilled(t *testing.T) {
+	each(t, families(0), func(t *testing.T, at stage) {
+		harness.Disturb(t, at.service)
+		s := newScene(t, at).exactlyOnce().withTopics()
+		p := s.active()
+		l := s.committing(1000)
+		for range harness.Times(1, 10) {
+			s.more(200)
+			harness.Ctl(t, "kill", at.service)
+			harness.Ctl(t, "start", at.service)
+		}
+		s.more(200)
+		s.end(l)
+		s.finish(p, "exactly once, database killed", 0)
+	})
+}
+
+// A transaction that a crash left open hides what comes behind it from readers.
+// The next instance ends it, long before the brokers would.
+func TestExactlyOnceStandbyEndsWhatACrashLeftOpen(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).exactlyOnce().withTopics()
+		s.env["OUTBOXD_TRANSACTION_TIMEOUT"] = "10m"
+		s.env["OUTBOXD_TRANSACTION_INTERVAL"] = "3m" // nothing is committed by itself
+		all := harness.Follow(t, s.topics...)
+		first := s.active()
+		s.commit(200)
+		all.WaitRecords(t, 200)
+		if n, _ := s.tail.Counts(); n != 0 {
+			t.Fatalf("%d records are visible before the commit", n)
+		}
+		second := s.start("OUTBOXD_TRANSACTION_INTERVAL=100ms")
+		second.WaitReady(t)
+		killed := time.Now()
+		first.Kill()
+		s.delivered()
+		t.Logf("readers waited %s", time.Since(killed).Round(10*time.Millisecond))
+		s.finish(second, "exactly once, taken over", 0)
+	})
+}
+
+// A frozen instance wakes when another one has taken over: nothing of it is seen.
+func TestExactlyOnceFrozen(t *testing.T) {
+	eachParallel(t, families(1), func(t *testing.T, at stage) {
+		s := newScene(t, at).exactlyOnce().withTopics()
+		frozen(s, "exactly once, frozen", 0)
+	})
+}
+
+// The same at least once: the documented window, and never an old event behind a newer one for good.
+func TestFrozen(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics().smallWindow()
+		frozen(s, "frozen", 2*window)
+	})
+}
+
+func frozen(s *scene, what string, window int) {
+	t := s.t
+	first := s.active()
+	second := s.start()
+	second.WaitReady(t)
+	l := s.committing(500)
+	s.more(200)
+	first.Signal(syscall.SIGSTOP)
+	second.WaitActive(t)
+	s.more(200)
+	first.Signal(syscall.SIGCONT)
+	first.WaitReady(t)
+	if code, _ := first.Get("/readyz?role=active"); code != 503 {
+		t.Errorf("two instances are active")
+	}
+	s.more(200)
+	s.end(l)
+	s.delivered()
+	first.Stop(t)
+	s.finish(second, what, window)
+}
+
+// A source transaction that takes longer than one of Kafka's may is cut, and a
+// crash in the middle goes on behind what is committed.
+func TestExactlyOnceLongTransaction(t *testing.T) {
+	eachParallel(t, families(1), func(t *testing.T, at stage) {
+		s := newScene(t, at).exactlyOnce().withTopics()
+		s.env["OUTBOXD_TRANSACTION_TIMEOUT"] = "3s" // it is cut after a third of that
+		s.env["OUTBOXD_BUFFER_EVENTS"] = "500"      // slowly
+		s.env["OUTBOXD_KAFKA_LINGER"] = "50ms"
+		if harness.Long() {
+			s.env["OUTBOXD_TRANSACTION_TIMEOUT"] = "60s"
+		}
+		p := s.active()
+		s.commitAtOnce(harness.Times(60_000, 1_000_000))
+		cut := func() bool {
+			for _, r := range harness.RecordsAt(t, checker.Committed, s.checkpoints()) {
+				if strings.Contains(string(r.Value), `"done"`) {
+					return true
+				}
+			}
+			return false
+		}
+		harness.Eventually(t, "a cut", cut)
+		p.Kill()
+		p = s.active()
+		s.finish(p, "exactly once, a long transaction", 0)
+	})
+}
