@@ -137,6 +137,16 @@ func (s *scene) commit(n int) {
 	}
 }
 
+// commitAtOnce has the application commit n events in one transaction.
+func (s *scene) commitAtOnce(n int) {
+	s.t.Helper()
+	cfg := s.load()
+	cfg.Events, cfg.Together = n, true
+	if _, err := load.Run(s.t.Context(), s.db.SQL(), cfg); err != nil {
+		s.t.Fatalf("load: %v", err)
+	}
+}
+
 // committing has the application commit until the load is stopped.
 func (s *scene) committing(perSecond int) *load.Load {
 	s.t.Helper()

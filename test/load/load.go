@@ -27,6 +27,7 @@ type Config struct {
 	Types      []string // aggregate types; aggregate n has type n modulo their number
 	Table      Table
 	Dialect    Dialect
+	Together   bool   // Events in one transaction of one writer
 	Seed       uint64 // of what is random, UUIDs included [random]
 	// Faults says that the database will be ended under the writers: they try
 	// again instead of failing. A commit with an unknown outcome may then make
@@ -81,6 +82,9 @@ func Start(ctx context.Context, db *sql.DB, cfg Config) (*Load, error) {
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64()
 	}
+	if cfg.Together {
+		cfg.Writers = 1
+	}
 	if err := prepare(ctx, db, cfg); err != nil {
 		return nil, fmt.Errorf("prepare aggregates: %w", err)
 	}
@@ -130,7 +134,11 @@ func (l *Load) run(ctx context.Context) {
 // write makes transactions until nothing is left.
 func (l *Load) write(ctx context.Context, random *rand.Rand) error {
 	for {
-		n := l.take(1 + random.IntN(MaxTransaction))
+		n := 1 + random.IntN(MaxTransaction)
+		if l.cfg.Together {
+			n = l.cfg.Events
+		}
+		n = l.take(n)
 		if n == 0 {
 			return nil
 		}

@@ -77,23 +77,27 @@ func (l *Load) transaction(ctx context.Context, random *rand.Rand, n int) (commi
 	}
 	defer func() { _ = raw.Rollback() }()
 	t := &tx{Tx: raw, cfg: &l.cfg, random: random, seq: make(map[int]int64)}
-	if err := t.lock(ctx, 1+random.IntN(3)); err != nil {
+	most, statement := 3, 4 // aggregates, and rows of one statement
+	if l.cfg.Together {
+		most, statement = 100, 400
+	}
+	if err := t.lock(ctx, 1+random.IntN(most)); err != nil {
 		return false, fmt.Errorf("lock aggregates: %w", err)
 	}
 	for n > 0 {
-		if random.IntN(8) == 0 {
+		if !l.cfg.Together && random.IntN(8) == 0 {
 			if err := t.undone(ctx); err != nil {
 				return false, fmt.Errorf("go back to savepoint: %w", err)
 			}
 			l.rollbacks.Add(1)
 		}
-		rows := min(n, 1+random.IntN(4))
+		rows := min(n, 1+random.IntN(statement))
 		if err := t.insert(ctx, rows, false); err != nil {
 			return false, fmt.Errorf("insert: %w", err)
 		}
 		n -= rows
 	}
-	if random.IntN(5) == 0 {
+	if !l.cfg.Together && random.IntN(5) == 0 {
 		return false, raw.Rollback()
 	}
 	for _, id := range t.ids {
