@@ -45,7 +45,11 @@ func (v *saver) start(ctx context.Context, p progress, now bool) (lost bool) {
 		return true
 	}
 	v.tried = time.Now()
-	ctx, v.cancel = context.WithTimeout(ctx, saveLimit)
+	limit := saveLimit
+	if v.committer != nil {
+		limit = v.Transactions.Timeout
+	}
+	ctx, v.cancel = context.WithTimeout(ctx, limit)
 	result := make(chan saved, 1)
 	v.result = result
 	if v.committer != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/sink"
@@ -218,6 +219,7 @@ func (s *Sink) coordinated(ctx context.Context, what string, ask func(*sarama.Br
 		case !s.busy(b, err) || time.Now().After(over):
 			return fmt.Errorf("%s: %w", what, err)
 		}
+		s.log.Debug("asking the transaction coordinator again", zap.String("to", what), zap.Error(err))
 		pause := jittered(minPause << min(tries, 4))
 		if errors.Is(err, sarama.ErrConcurrentTransactions) { // the last commit is being written to its partitions
 			pause = commitPause
