@@ -559,8 +559,7 @@ func TestExactlyOnceNeedsKafka(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			set := append(tc.set, "OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_SOURCE_URL=postgres://relay@db.example/shop", "OUTBOXD_KAFKA_BROKERS=k1:9092")
-			_, _, err := Load(set)
+			_, _, err := Load(slices.Concat(tc.set, []string{"OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_SOURCE_URL=postgres://relay@db.example/shop", "OUTBOXD_KAFKA_BROKERS=k1:9092"}))
 			if name, _, _ := strings.Cut(tc.want, "="); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("%v", err)
 			}

@@ -89,7 +89,7 @@ func (r *run) mark(rows []source.Row, messages []sink.Message, err error) error 
 			r.mu.Unlock()
 		}
 	}
-	return fmt.Errorf("%w: %v", errRefused, err) // the refusal itself would stop the run
+	return fmt.Errorf("%w: %s", errRefused, err.Error()) // the refusal itself would stop the run
 }
 
 // takeSent gives what was acknowledged since the last commit.

@@ -3,6 +3,7 @@ package sinktest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/outboxd/outboxd/sink"
@@ -178,7 +179,7 @@ func (f *Fake) Fail(err error) {
 		f.err = err
 	}
 	err = f.err
-	held := append(f.guarded, f.pending...)
+	held := slices.Concat(f.guarded, f.pending)
 	f.guarded, f.pending = nil, nil
 	f.notify()
 	f.mu.Unlock()

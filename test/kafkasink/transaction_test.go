@@ -416,4 +416,3 @@ func TestGuardedSinkRetriesNothing(t *testing.T) {
 	}
 	harness.Never(t, "another try", func() bool { return len(requests) > 1 })
 }
-
