@@ -51,6 +51,8 @@ type First struct {
 	// Intended is true when an earlier first start saved its intent and was
 	// cut short, so what exists on the server may be its half-made work (I6).
 	Intended bool
+	// ExactlyOnce forbids a place of which it is not known what was delivered behind it.
+	ExactlyOnce bool
 }
 
 // Source is one database's log. Its methods are called by one goroutine.

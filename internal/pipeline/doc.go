@@ -7,6 +7,9 @@
 //	goroutine A (forward): Next, Route, add, Publish
 //	goroutine B (backward): wait, Save, Confirm
 //
+// With exactly-once delivery the sink's Commit takes the place of Save: it makes
+// the events visible and the checkpoint durable in one (exactly.go).
+//
 // One loop (Engine.Run) decides about restarts. Each turn is a session: lease,
 // checkpoint, sink, stream, the two goroutines, settle. A *fault.Error ends the
 // run; everything else waits and opens a new session.
@@ -41,10 +44,12 @@
 //     each with a time limit.
 //   - I8: Alive means moving: readiness follows bytes read and acks received,
 //     not the existence of a process.
-//   - I9: A session starts in this order: lease held, then the checkpoint is
-//     loaded, then the stream is opened. On losing the lease nothing is
-//     read or saved any more; what the sink has taken may still be acknowledged within wireGrace, then it is given up. The session
-//     takes the lease again and reloads the checkpoint: if it equals its own last
-//     save, nobody was active and it goes on without a repeat; otherwise all that
-//     is in doubt is abandoned.
+//   - I9: A session starts in this order: lease held, then (exactly-once) the
+//     sink opened, which fences the old producer and ends its transaction, then the
+//     checkpoint loaded, then the stream opened. On losing the lease nothing is
+//     read, sent, sent again or saved; answers to requests on the wire still
+//     count. The next session takes the lease again and reloads the checkpoint: if
+//     it equals its own last save, nobody was active, the sink finishes what it
+//     has, and it goes on without a repeat; otherwise all that is in doubt is
+//     abandoned.
 package pipeline

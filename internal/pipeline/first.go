@@ -195,8 +195,13 @@ func (e *Engine) first(ctx context.Context, intended bool) error {
 		begin, cancel = context.WithDeadline(ctx, e.began.Add(e.StartTimeout))
 		defer cancel()
 	}
-	pos, err := e.Source.Begin(begin, source.First{Mode: e.Start, Intended: intended})
+	pos, err := e.Source.Begin(begin, source.First{Mode: e.Start, Intended: intended, ExactlyOnce: e.Transactions != nil})
 	if err != nil {
+		if fault.As(err) != nil && !intended && e.Start != source.StartResume {
+			// It was refused, so what is on the server is not ours: the next start
+			// must not take it for half-made work of this one.
+			err = errors.Join(err, e.Store.Delete(ctx))
+		}
 		return fmt.Errorf("first start: %w", err)
 	}
 	if err := e.save(ctx, pos); err != nil {

@@ -191,6 +191,11 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 			return "", err
 		}
 	}
+	if st != nil && first.ExactlyOnce && !first.Intended && first.Mode != source.StartNow {
+		return "", fault.Position(fault.CodePositionLost,
+			"find the checkpoint again; or compare what is in Kafka with the table, and let OUTBOXD_START=now go on from the slot's place: what was delivered behind it comes twice", nil,
+			"delivery is exactly-once, and slot %q is there without a checkpoint: what was delivered behind its place %s is not known", s.cfg.Slot, st.confirmed)
+	}
 	if st != nil && first.Mode == source.StartSnapshot {
 		return s.begunAlready(st, first)
 	}

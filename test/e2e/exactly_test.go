@@ -126,6 +126,43 @@ func frozen(s *scene, what string, window int) {
 	s.finish(second, what, window)
 }
 
+// A neighbour's transaction that stays open delays neither start nor delivery.
+func TestExactlyOnceBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	neighbour := newScene(t, on("postgres17")).exactlyOnce().withTopics()
+	neighbour.env["OUTBOXD_TRANSACTION_TIMEOUT"], neighbour.env["OUTBOXD_TRANSACTION_INTERVAL"] = "10m", "3m"
+	all := harness.Follow(t, neighbour.topics...)
+	frozen := neighbour.active()
+	neighbour.commit(1)
+	neighbour.tail.WaitRecords(t, 1)
+	neighbour.commit(50)
+	all.WaitRecords(t, 51)
+	frozen.Signal(syscall.SIGSTOP)
+	defer frozen.Signal(syscall.SIGCONT)
+
+	s := newScene(t, on("postgres17")).exactlyOnce().withTopics()
+	p := s.active()
+	s.commit(100)
+	s.finish(p, "exactly once, beside an open transaction", 0)
+}
+
+// Without its checkpoint nobody knows what was delivered behind the slot's place.
+func TestExactlyOnceNeedsItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, on("postgres17")).exactlyOnce().withTopics()
+	p := s.active()
+	s.commit(50)
+	s.delivered()
+	p.Stop(t)
+	harness.DeleteTopic(t, s.checkpoints())
+	for _, start := range []string{"auto", "resume"} {
+		refused(t, s.start("OUTBOXD_START="+start), 3, "position_lost", "exactly-once")
+	}
+	p = s.active("OUTBOXD_START=now")
+	s.commit(50)
+	s.finish(p, "exactly once, from the slot's place", 0)
+}
+
 // A source transaction that takes longer than one of Kafka's may is cut, and a
 // crash in the middle goes on behind what is committed.
 func TestExactlyOnceLongTransaction(t *testing.T) {
