@@ -13,6 +13,7 @@ import (
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/sink/sinktest"
+	"github.com/outboxd/outboxd/source"
 )
 
 func exactlyOnce(t *testing.T) *rig {
@@ -304,5 +305,82 @@ func TestExactlyOnceRefusedEvent(t *testing.T) {
 		r.start()
 		_ = r.end(false)
 		r.visible("nothing more at the next start", "1", "2", "3")
+	})
+}
+
+// What is acknowledged and not committed when the lease is lost is void, too.
+func TestExactlyOnceLeaseLostBeforeACommit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.transactions.Interval = 4 * time.Second
+		r.start()
+		r.append("a")
+		time.Sleep(time.Second)
+		r.append("b")
+		synctest.Wait()
+		r.source.LoseLease(true)
+		time.Sleep(time.Minute)
+		r.visible("without the lease", "1")
+		r.source.FreeLease()
+		time.Sleep(time.Minute)
+		r.visible("with a new lease", "1", "2")
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// As long as there is time a source transaction is committed whole.
+func TestExactlyOnceDoesNotCutInHaste(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.source.Piece = 20
+		r.start()
+		r.append("first")
+		time.Sleep(time.Second)
+		r.sink().Hold()
+		r.append(strings.Fields(strings.Repeat("a b c ", 100))...)
+		synctest.Wait()
+		for range 2 {
+			r.sink().ReleaseN(5)
+			time.Sleep(time.Second)
+		}
+		r.sink().ReleaseAll()
+		time.Sleep(time.Second)
+		r.visible("all of it", numbers(1, 301)...)
+		for _, c := range r.store.Saves() {
+			if c.Done != (checkpoint.Done{}) {
+				t.Errorf("cut at %+v", c.Done)
+			}
+		}
+		_ = r.end(true)
+	})
+}
+
+// Idle progress before a transaction that was cut must not bury how far it was done.
+func TestRestIgnoresIdleProgress(t *testing.T) {
+	t.Parallel()
+	r := &run{skip: checkpoint.Done{Tx: "1", Rows: 2, ID: "2"}}
+	if b, err := r.rest(source.Batch{Position: "fake:1"}); err != nil || b.Position != "" {
+		t.Errorf("position %q, %v", b.Position, err)
+	}
+}
+
+// A first start that was refused leaves no intent behind: the next one must not
+// take what is on the server for half-made work.
+func TestEngineRefusedFirstStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.FailBegin(fault.Config(fault.CodeConfig, "choose", nil, "the table holds rows"))
+		r.start()
+		if err := r.end(false); fault.As(err) == nil {
+			t.Errorf("ended with %v", err)
+		}
+		if c, err := r.store.Load(t.Context()); !errors.Is(err, checkpoint.ErrNone) {
+			t.Errorf("%+v is left, %v", c, err)
+		}
 	})
 }

@@ -163,6 +163,32 @@ func TestExactlyOnceNeedsItsCheckpoint(t *testing.T) {
 	s.finish(p, "exactly once, from the slot's place", 0)
 }
 
+// Kafka refuses one event of a transaction: what stands before it is seen once,
+// however often it is started again; when the topic takes it, all goes on.
+func TestExactlyOnceRefusedByKafka(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, on("postgres17")).exactlyOnce()
+	for _, topic := range s.topics {
+		harness.CreateTopic(t, topic, partitions, map[string]string{"max.message.bytes": "20000"})
+	}
+	s.tail = harness.FollowAt(t, s.level, s.topics...)
+	p := s.active()
+	s.commit(100)
+	s.exec("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) SELECT $1, 'large', 'large', "+
+		"jsonb_build_object('seq', 1, 'fill', (SELECT string_agg(md5(i::text), '') FROM generate_series(1, 1000) i))", s.types[0])
+	s.commit(100)
+	refused(t, p, 4, "event_refused", "too_large")
+	for range 2 {
+		refused(t, s.start(), 4, "event_refused", "too_large")
+	}
+	s.tail.WaitRecords(t, 100)
+	if n, _ := s.tail.Counts(); n != 100 {
+		t.Errorf("%d events are visible, want the 100 before the one that is refused", n)
+	}
+	harness.SetTopic(t, s.topics[0], "max.message.bytes", "1000000")
+	s.finish(s.active(), "exactly once, refused by Kafka and mended", 0)
+}
+
 // A source transaction that takes longer than one of Kafka's may is cut, and a
 // crash in the middle goes on behind what is committed.
 func TestExactlyOnceLongTransaction(t *testing.T) {

@@ -334,6 +334,29 @@ func TestWhatMakesATransactionVoid(t *testing.T) {
 	}
 }
 
+// A batch that may stand in the log twice, because it is older than brokers
+// remember a producer, makes its transaction void.
+func TestOldEventsInDoubtMakeATransactionVoid(t *testing.T) {
+	l, cluster := onFake(t)
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) { return nil, errors.New("drop"), true })
+	s := l.open(0)
+	a := newAnswers()
+	old := numbered(l.events, 0, 10)
+	for i := range old {
+		old[i].Timestamp = time.Now().Add(-25 * time.Hour)
+	}
+	a.publish(t.Context(), s, old)
+	if err := l.commit(s, "void"); err == nil {
+		t.Fatal("committed")
+	}
+	s = l.open(0)
+	a.publish(t.Context(), s, old)
+	if err := l.commit(s, "anew"); err != nil {
+		t.Fatal(err)
+	}
+	l.wantVisible(10, "anew")
+}
+
 // What no other try mends is a fault for the operator.
 func TestTransactionsRefused(t *testing.T) {
 	l, cluster := onFake(t)
