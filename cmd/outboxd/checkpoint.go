@@ -28,9 +28,9 @@ func checkpointCommand(ctx context.Context, p *process, args []string) error {
 	case verb == "copy":
 		return copyCheckpoint(ctx, p, args)
 	case verb == "set":
-		return misuse("checkpoint %s is not there yet", verb)
+		return setCheckpoint(ctx, p, args)
 	}
-	return misuse("checkpoint %s: there is show, copy and delete", verb)
+	return misuse("checkpoint %s: there is show, set, copy and delete", verb)
 }
 
 func showCheckpoint(ctx context.Context, p *process, args []string) error {
@@ -101,6 +101,31 @@ func copyCheckpoint(ctx context.Context, p *process, args []string) error {
 		fmt.Sprintf("%s; set OUTBOXD_CHECKPOINT=%s for the next start, the one in %s stays and gets older\n", done, to.Checkpoint, p.cfg.Checkpoint))
 }
 
+func setCheckpoint(ctx context.Context, p *process, args []string) error {
+	f, envFile := flags("checkpoint set")
+	where := f.String("to", "", "the `POSITION`: as checkpoint show prints it, or for Postgres an LSN")
+	reason := f.String("reason", "", "`TEXT` for the audit line")
+	yes := f.Bool("yes", false, "ask nothing")
+	if err := p.parse(f, args); err != nil {
+		return err
+	}
+	if *where == "" {
+		return misuse("checkpoint set: give --to POSITION")
+	}
+	if err := p.load(*envFile); err != nil {
+		return err
+	}
+	p.loud()
+	if err := p.agreed(*yes, "checkpoint set", fmt.Sprintf("Let %q go on from %s? What was committed before it is not published any more.", p.cfg.Name, *where)); err != nil {
+		return err
+	}
+	c, err := app.SetCheckpoint(ctx, p.cfg, *where, *reason, p.log)
+	if err != nil {
+		return err
+	}
+	return p.print(checkpointText(c, true, p.cfg.Checkpoint.String()))
+}
+
 func deleteCheckpoint(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("checkpoint delete")
 	yes := f.Bool("yes", false, "ask nothing")
@@ -111,18 +136,24 @@ func deleteCheckpoint(ctx context.Context, p *process, args []string) error {
 		return err
 	}
 	p.loud()
-	if !*yes {
-		if !p.terminal {
-			return misuse("checkpoint delete asks for confirmation and there is no terminal: give --yes")
-		}
-		if err := p.confirm(fmt.Sprintf("Delete the checkpoint of %q in %s? The next start is then a first start.", p.cfg.Name, p.cfg.Checkpoint)); err != nil {
-			return err
-		}
+	if err := p.agreed(*yes, "checkpoint delete", fmt.Sprintf("Delete the checkpoint of %q in %s? The next start is then a first start.", p.cfg.Name, p.cfg.Checkpoint)); err != nil {
+		return err
 	}
 	if err := app.DeleteCheckpoint(ctx, p.cfg, p.log); err != nil {
 		return err
 	}
 	return p.print(fmt.Sprintf("the checkpoint of %q is deleted\n", p.cfg.Name))
+}
+
+// agreed asks unless yes was given; a command that nobody can answer for does nothing.
+func (p *process) agreed(yes bool, command, question string) error {
+	switch {
+	case yes:
+		return nil
+	case !p.terminal:
+		return misuse("%s asks for confirmation and there is no terminal: give --yes", command)
+	}
+	return p.confirm(question)
 }
 
 // confirm asks on the terminal; anything but yes is a no.

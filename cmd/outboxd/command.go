@@ -43,7 +43,7 @@ func commands() []command {
 		{"run", "", "run the connector in the foreground (also without any command)", runCommand},
 		{"check", "[--json]", "try everything run needs, change nothing", checkCommand},
 		{"setup", "[--start now] [--topics A,B] [--dry-run] [--yes]", "make what is missing", setupCommand},
-		{"checkpoint", "show [--json] | copy --to STORE [--yes] | delete [--yes]", "read, copy or delete the stored position", checkpointCommand},
+		{"checkpoint", "show [--json] | set --to POSITION [--reason TEXT] [--yes] | copy --to STORE [--yes] | delete [--yes]", "read, set, copy or delete the stored position", checkpointCommand},
 		{"config", "[--json]", "print every variable with its value and origin", configCommand},
 		{"version", "[--json]", "print version, commit and Go version", versionCommand},
 	}

@@ -31,6 +31,8 @@ type database interface {
 	// Check changes nothing and is safe beside a running instance. start is
 	// what a first start would be told.
 	Check(ctx context.Context, start source.Start) []preflight.Result
+	// Locate gives the position that text names, after judging it; the lease must be held.
+	Locate(ctx context.Context, text string) (source.Position, error)
 	// Statements is the SQL of Setup; it connects to nothing.
 	Statements() []string
 	// Setup makes what is missing, and reports whether anything was.

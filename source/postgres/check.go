@@ -95,7 +95,7 @@ func (s *Source) checkSlot(ctx context.Context, conn *pgx.Conn) (string, error) 
 	case st == nil:
 		return "", s.setupNeeded("slot", s.cfg.Slot, s.slotSQL())
 	case st.lost:
-		return "", s.slotLost(st)
+		return "", s.slotLost(st, nil)
 	}
 	if err := s.ours(st, conn.Config().Database); err != nil {
 		return "", err

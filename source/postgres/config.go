@@ -122,6 +122,6 @@ func (s *Source) slotSQL() string {
 	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", quoteLiteral(s.cfg.Slot))
 }
 
-func (s *Source) dropSlotSQL() string {
-	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", quoteLiteral(s.cfg.Slot))
+func dropSlotSQL(slot string) string {
+	return fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", quoteLiteral(slot))
 }

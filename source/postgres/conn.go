@@ -66,6 +66,8 @@ func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error)
 		c.RuntimeParams[k] = v
 	}
 	c.RuntimeParams["replication"] = "database"
+	// PostgreSQL 18 tells of rows it skips by a warning alone, and a role may have silenced those.
+	c.RuntimeParams["client_min_messages"] = "notice"
 	c.RuntimeParams["wal_sender_timeout"] = fmt.Sprintf("%dms", senderTimeout.Milliseconds())
 	conn, err := pgconn.ConnectConfig(ctx, &c.Config)
 	if err != nil {
@@ -122,6 +124,16 @@ func (s *Source) explain(err error) error {
 		return fault.Config(fault.CodeGrantMissing, "grant what the message names to the role outboxd logs in with", err, "a right is missing")
 	}
 	return err
+}
+
+// inFull adds what the server tells beside the message: for a slot that is where
+// the cause stands. Any other error stays as it is.
+func inFull(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Detail == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", pg, pg.Detail)
 }
 
 // hasCode reports whether err is the server's error with that SQLSTATE.

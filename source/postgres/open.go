@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,10 +35,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.identify(ctx, rep)
-	if err == nil {
-		err = s.judge(ctx, conn, id, at)
-	}
+	at, err = s.judge(ctx, conn, rep, at)
 	dec := newDecoder(at.at(nil), s.wanted(), s.log)
 	if err == nil {
 		dec.lookUp = s.baseType
@@ -69,15 +67,15 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	if err != nil {
 		return nil, err
 	}
-	log.watch = s.startWatch()
+	log.watch = s.startWatch(at)
 	if rest == nil {
 		return log, nil
 	}
 	return s.startSnapshot(ctx, conn, at, rest, log), nil
 }
 
-func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, from pglogrepl.LSN) error {
-	err := pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), from, pglogrepl.StartReplicationOptions{
+func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, lsn pglogrepl.LSN) error {
+	err := pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), lsn, pglogrepl.StartReplicationOptions{
 		Mode: pglogrepl.LogicalReplication,
 		PluginArgs: []string{
 			"proto_version '1'",
@@ -85,7 +83,7 @@ func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, from 
 		},
 	})
 	if err != nil {
-		return s.explain(fmt.Errorf("start replication from slot %q: %w", s.cfg.Slot, err))
+		return s.explain(fmt.Errorf("start replication from slot %q: %w", s.cfg.Slot, inFull(err)))
 	}
 	return nil
 }
@@ -98,56 +96,100 @@ func (s *Source) wanted() map[TableName]bool {
 	return m
 }
 
-// judge decides whether this server can go on from at, without a gap.
-func (s *Source) judge(ctx context.Context, conn *pgx.Conn, id identity, at place) error {
+// judge decides whether this server can go on from at, without a gap. It gives
+// the place as it stands in this server's history: on its timeline.
+func (s *Source) judge(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn, at place) (place, error) {
+	id, err := s.identify(ctx, rep)
+	if err != nil {
+		return at, err
+	}
 	if id.system != at.system {
-		return fault.Position(fault.CodeForeign,
+		return at, fault.Position(fault.CodeForeign,
 			"point OUTBOXD_SOURCE_URL at the server this connector has been reading; or, if this is meant to be a new connector, give it another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT", nil,
 			"the checkpoint is of database cluster %s, the server is %s: either the address now leads to another server, or the name is reused", at.system, id.system)
 	}
 	if id.database != at.database || s.cfg.Slot != at.slot {
-		return fault.Position(fault.CodeForeign,
+		return at, fault.Position(fault.CodeForeign,
 			"give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old settings", nil,
 			"the checkpoint is of slot %q in database %q, the settings say slot %q in %q", at.slot, at.database, s.cfg.Slot, id.database)
 	}
-	if id.timeline != at.timeline {
-		return fault.Position(fault.CodeDiverged, s.anew(), nil,
-			"the server is on timeline %d, the checkpoint on timeline %d at %s: it was promoted or restored, and may lack rows that were published", id.timeline, at.timeline, at.lsn)
+	end, err := s.logEnd(ctx, conn)
+	if err != nil {
+		return at, err
 	}
-	if err := s.judgeSlot(ctx, conn, at); err != nil {
-		return err
-	}
-	return s.judgePublication(ctx, conn, at)
-}
-
-func (s *Source) judgeSlot(ctx context.Context, conn *pgx.Conn, at place) error {
 	st, err := s.slot(ctx, conn)
 	if err != nil {
-		return err
+		return at, err
 	}
+	if err := s.judgeHistory(ctx, rep, id, st, end, at); err != nil {
+		return at, err
+	}
+	if err := s.judgeSlot(ctx, rep, st, id, at); err != nil {
+		return at, err
+	}
+	if err := s.freeSlot(ctx, conn, st); err != nil {
+		return at, err
+	}
+	at.timeline = id.timeline
+	p, err := s.judgePublication(ctx, conn, at)
+	if err != nil {
+		return at, err
+	}
+	for _, t := range p.filtered {
+		s.log.Warn("the publication has a row filter: rows that don't match it are no events", zap.String("publication", s.cfg.Publication), zap.Stringer("table", t))
+	}
+	return at, nil
+}
+
+// logEnd also refuses a server that has become a standby since the lease was taken.
+func (s *Source) logEnd(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error) {
+	var end *string
+	err := conn.QueryRow(ctx, "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_current_wal_flush_lsn()::text END").Scan(&end)
+	if err != nil {
+		return 0, s.explain(fmt.Errorf("ask for the log's end: %w", err))
+	}
+	if end == nil {
+		return 0, errStandby
+	}
+	lsn, err := pglogrepl.ParseLSN(*end)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the log's end: %w", err)
+	}
+	return lsn, nil
+}
+
+func (s *Source) judgeSlot(ctx context.Context, rep *pgconn.PgConn, st *slotState, id identity, at place) error {
 	switch {
 	case st == nil:
-		return fault.Position(fault.CodePositionLost, s.anew(), nil, "slot %q is gone, although the checkpoint at %s says it should be there", s.cfg.Slot, at.lsn)
-	case st.lost:
-		return s.slotLost(st)
+		why := "although the checkpoint at %s says it should be there"
+		if id.timeline != at.timeline {
+			why = "and the server was promoted since the checkpoint at %s: a slot stays on the old primary unless it is a failover slot (PostgreSQL 17) or was carried over"
+		}
+		return fault.Position(fault.CodePositionLost, s.anew(), s.refusal(ctx, rep), "slot %q is gone, "+why, s.cfg.Slot, at.lsn)
+	case fault.Is(s.ours(st, at.database), fault.CodeNameTaken):
+		return fault.Config(fault.CodeNameTaken,
+			"our slot is gone and its name was given to another one: set another OUTBOXD_POSTGRES_SLOT; rows committed since the last saved place may be missing in Kafka: compare first; then run `outboxd checkpoint delete`, and start with OUTBOXD_START=now", s.ours(st, at.database),
+			"the checkpoint at %s is of slot %q in database %q", at.lsn, s.cfg.Slot, at.database)
 	case s.ours(st, at.database) != nil:
 		return s.ours(st, at.database)
+	case st.lost:
+		return s.slotLost(st, s.refusal(ctx, rep))
 	case st.confirmed > at.lsn:
 		return fault.Position(fault.CodePositionLost,
-			"the rows between are missing in Kafka unless another outboxd published them: compare first; then run `outboxd checkpoint delete` and start: it goes on from the slot's place", nil,
+			fmt.Sprintf("the rows between are missing in Kafka unless another outboxd published them: compare first; then `outboxd checkpoint set --to %s` goes on from the slot's place", st.confirmed), nil,
 			"slot %q was moved to %s by somebody else, past our checkpoint at %s: the rows between are gone from it", s.cfg.Slot, st.confirmed, at.lsn)
 	}
-	var end string
-	if err := conn.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&end); err != nil {
-		return s.explain(fmt.Errorf("ask for the log's end: %w", err))
+	return nil
+}
+
+// refusal has the server say in its own words why it does not read the slot. A
+// slot that it does read is not moved by this: no place is confirmed.
+func (s *Source) refusal(ctx context.Context, rep *pgconn.PgConn) error {
+	var pg *pgconn.PgError
+	if err := s.startReplication(ctx, rep, 0); errors.As(err, &pg) {
+		return inFull(pg)
 	}
-	if lsn, err := pglogrepl.ParseLSN(end); err != nil {
-		return fmt.Errorf("ask for the log's end: %w", err)
-	} else if lsn < at.lsn {
-		return fault.Position(fault.CodeDiverged, s.anew(), nil,
-			"the checkpoint at %s is past the end of the server's log at %s: the server was restored to an earlier state", at.lsn, lsn)
-	}
-	return s.freeSlot(ctx, conn, st)
+	return nil
 }
 
 // freeSlot ends a walsender that a former holder of the lease left behind. We
@@ -161,29 +203,12 @@ func (s *Source) freeSlot(ctx context.Context, conn *pgx.Conn, st *slotState) er
 	}
 	s.log.Info("ending the walsender of a former session", zap.String("slot", s.cfg.Slot), zap.Int32("pid", st.activePID))
 	// The second argument waits for its end (PostgreSQL 14 and newer).
-	if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1, $2)", st.activePID, (2 * time.Second).Milliseconds()); err != nil {
-		return s.explain(fmt.Errorf("end the walsender with pid %d: %w", st.activePID, err))
+	_, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1, $2)", st.activePID, (2 * time.Second).Milliseconds())
+	if hasCode(err, "42501") { // another role's, after a change of OUTBOXD_SOURCE_USER: it ends with its own wal_sender_timeout
+		return fmt.Errorf("slot %q is in use by pid %d of another role, which we may not end: waiting for it", s.cfg.Slot, st.activePID)
 	}
-	return nil
-}
-
-// judgePublication finds out what the server would only warn of: since
-// PostgreSQL 18 rows without a publication are skipped, not refused.
-func (s *Source) judgePublication(ctx context.Context, conn *pgx.Conn, at place) error {
-	p, err := s.publication(ctx, conn)
 	if err != nil {
-		return err
-	}
-	switch {
-	case p == nil:
-		return fault.Position(fault.CodePublicationLost, s.anew(), nil, "publication %q is gone: its slot can't decode without it", s.cfg.Publication)
-	case p.oid != at.publication:
-		return fault.Position(fault.CodePublicationLost, s.anew(), nil,
-			"publication %q was dropped and made anew since the checkpoint: rows committed without it are not in the stream", s.cfg.Publication)
-	case s.lacks(p) != "":
-		return fault.Position(fault.CodePublicationLost,
-			fmt.Sprintf("mend the publication (ALTER PUBLICATION %s ADD TABLE …, or SET (publish = 'insert')) and start again; rows committed while it lacked them are not in the stream", quote(s.cfg.Publication)), nil,
-			"publication %q carries no %s", s.cfg.Publication, s.lacks(p))
+		return s.explain(fmt.Errorf("end the walsender with pid %d: %w", st.activePID, err))
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ type place struct {
 	database    string
 	slot        string
 	publication uint32 // OID: a publication made anew is another one
+	marks       string // of the publication when the place was made, see marks; "" in an older one
 	lsn         pglogrepl.LSN
 	snapshot    *cursor // what is to be read before the log; nil: nothing
 }
@@ -39,8 +40,8 @@ func (p place) prefix() string {
 	if p.snapshot != nil {
 		version = snapshotVersion
 	}
-	return fmt.Sprintf("%s?system=%s&timeline=%d&database=%s&slot=%s&publication=%d&lsn=", version,
-		e(p.system), p.timeline, e(p.database), e(p.slot), p.publication)
+	return fmt.Sprintf("%s?system=%s&timeline=%d&database=%s&slot=%s&publication=%d&marks=%s&lsn=", version,
+		e(p.system), p.timeline, e(p.database), e(p.slot), p.publication, e(p.marks))
 }
 
 func (p place) position() source.Position {
@@ -74,6 +75,10 @@ func parsePlace(pos source.Position) (place, error) {
 	publication, err := strconv.ParseUint(q.Get("publication"), 10, 32)
 	if err != nil {
 		return place{}, fmt.Errorf("parse position: publication: %w", err)
+	}
+	p.marks = q.Get("marks")
+	if _, err := parseMarks(p.marks); err != nil {
+		return place{}, fmt.Errorf("parse position: %w", err)
 	}
 	if p.lsn, err = pglogrepl.ParseLSN(q.Get("lsn")); err != nil {
 		return place{}, fmt.Errorf("parse position: lsn: %w", err)

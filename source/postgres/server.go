@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 )
+
+// errStandby mends itself by a promotion, or when the address leads elsewhere.
+var errStandby = errors.New("the server is a standby: waiting for a primary")
 
 // examine checks what the server must offer before anything is made or read,
 // and resolves the tables. It changes nothing.
@@ -26,7 +30,7 @@ func (s *Source) examine(ctx context.Context, conn *pgx.Conn) error {
 		return fault.Config(fault.CodeServerSetting, "use PostgreSQL 15 or newer", nil, "the server is PostgreSQL %d", version/10000)
 	}
 	if standby {
-		return fmt.Errorf("the server is a standby: waiting for a primary")
+		return errStandby
 	}
 	if walLevel != "logical" {
 		return fault.Config(fault.CodeServerSetting, "ALTER SYSTEM SET wal_level = 'logical', then restart the server (managed services: the parameter rds.logical_replication, cloudsql.logical_decoding or their like)",

@@ -23,7 +23,7 @@ type slotState struct {
 	database  string
 	confirmed pglogrepl.LSN
 	lost      bool   // invalidated: its log is gone
-	why       string // wal_status or invalidation reason, as the server words it
+	why       string // wal_status, and on PostgreSQL 17 the reason, as the server words them
 	activePID int32
 	activeApp string // application_name of the session that reads it
 	twoPhase  bool   // it sends prepared transactions before they are committed
@@ -35,7 +35,8 @@ func (s *Source) slot(ctx context.Context, conn *pgx.Conn) (*slotState, error) {
 	var confirmed *string
 	err := conn.QueryRow(ctx, `
 		SELECT coalesce(s.plugin, ''), coalesce(s.database, ''), s.confirmed_flush_lsn::text,
-		       coalesce(s.wal_status, '') = 'lost', coalesce(s.wal_status, ''), coalesce(s.active_pid, 0), coalesce(a.application_name, ''), s.two_phase
+		       coalesce(s.wal_status, '') = 'lost',
+		       concat_ws(', ', 'wal_status ' || s.wal_status, 'invalidation_reason ' || (to_jsonb(s)->>'invalidation_reason')), coalesce(s.active_pid, 0), coalesce(a.application_name, ''), s.two_phase
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 		WHERE s.slot_name = $1`, s.cfg.Slot).
 		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp, &st.twoPhase)
@@ -62,7 +63,7 @@ func (s *Source) ours(st *slotState, database string) error {
 	case st.plugin != "pgoutput":
 		return fault.Config(fault.CodeNameTaken, fix, nil, "slot %q uses the plugin %q, not pgoutput", s.cfg.Slot, st.plugin)
 	case st.twoPhase:
-		return fault.Config(fault.CodeServerSetting, "make the slot anew without it, with nothing written to the outbox meanwhile: "+s.dropSlotSQL()+"; "+s.slotSQL(), nil,
+		return fault.Config(fault.CodeServerSetting, "make the slot anew without it, with nothing written to the outbox meanwhile: "+dropSlotSQL(s.cfg.Slot)+"; "+s.slotSQL(), nil,
 			"slot %q was made for two-phase commit: it sends the rows of PREPARE TRANSACTION before anybody knows whether they will be committed", s.cfg.Slot)
 	}
 	return nil
@@ -74,6 +75,9 @@ type publicationState struct {
 	inserts bool
 	viaRoot bool // rows of partitions are told as their root's
 	tables  []TableName
+
+	marks    marks
+	filtered []TableName // ours that it carries with a row filter
 }
 
 // publication returns nil when there is none.
@@ -93,7 +97,7 @@ func (s *Source) publication(ctx context.Context, conn *pgx.Conn) (*publicationS
 	if p.tables, err = pgx.CollectRows(rows, pgx.RowToStructByPos[TableName]); err != nil {
 		return nil, s.explain(fmt.Errorf("read publication %q: %w", s.cfg.Publication, err))
 	}
-	return &p, nil
+	return &p, s.readMarks(ctx, conn, &p)
 }
 
 // lacks names what p does not give us; empty when it serves.
@@ -119,20 +123,20 @@ func (s *Source) rootFix(p *publicationState) string {
 
 // ensurePublication makes the publication, or judges the one that is there. It
 // comes before the slot: a slot never sees a publication made after it.
-func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (uint32, error) {
+func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (*publicationState, error) {
 	p, err := s.publication(ctx, conn)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if p == nil {
 		if err := s.createPublication(ctx, conn); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if p, err = s.publication(ctx, conn); err != nil {
-			return 0, err
+			return nil, err
 		}
 		if p == nil {
-			return 0, fmt.Errorf("create publication %q: it vanished at once", s.cfg.Publication)
+			return nil, fmt.Errorf("create publication %q: it vanished at once", s.cfg.Publication)
 		}
 	}
 	if lack := s.lacks(p); lack != "" {
@@ -140,10 +144,10 @@ func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (uint32,
 		for i, t := range p.tables {
 			names[i] = t.String()
 		}
-		return 0, fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION"+s.rootFix(p), nil,
+		return nil, fault.Config(fault.CodeNameTaken, "set another OUTBOXD_NAME or OUTBOXD_POSTGRES_PUBLICATION"+s.rootFix(p), nil,
 			"publication %q carries no %s (its tables: %s)", s.cfg.Publication, lack, strings.Join(names, ", "))
 	}
-	return p.oid, nil
+	return p, nil
 }
 
 func (s *Source) createPublication(ctx context.Context, conn *pgx.Conn) error {
@@ -217,7 +221,7 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 	if err != nil {
 		return "", err
 	}
-	at := place{system: id.system, timeline: id.timeline, database: id.database, slot: s.cfg.Slot, publication: publication}
+	at := place{system: id.system, timeline: id.timeline, database: id.database, slot: s.cfg.Slot, publication: publication.oid, marks: publication.marks.String()}
 	switch {
 	case st != nil:
 		at.lsn, err = s.adoptSlot(ctx, conn, st, first)
@@ -251,7 +255,7 @@ func (s *Source) begunAlready(st *slotState, first source.First) (source.Positio
 		}
 	}
 	return "", fault.Config(fault.CodeStartChoice,
-		fmt.Sprintf("nothing was published from it if this is the first start: drop it (%s) and start again; or OUTBOXD_START=now goes on from its place and leaves the rows that were committed before", s.dropSlotSQL()), nil,
+		fmt.Sprintf("nothing was published from it if this is the first start: drop it (%s) and start again; or OUTBOXD_START=now goes on from its place and leaves the rows that were committed before", dropSlotSQL(s.cfg.Slot)), nil,
 		"OUTBOXD_START=snapshot makes slot %q and reads the rows as they were at that moment, but the slot is there already", s.cfg.Slot)
 }
 
@@ -267,7 +271,7 @@ func (s *Source) slotNeedsPublication(ctx context.Context, conn *pgx.Conn, st *s
 		return err
 	}
 	return fault.Position(fault.CodePublicationLost,
-		fmt.Sprintf("rows committed since the slot's place %s can't be read through it: compare the table with Kafka; then drop the slot (%s) and start again, which makes publication and slot in the right order", st.confirmed, s.dropSlotSQL()), nil,
+		fmt.Sprintf("rows committed since the slot's place %s can't be read through it: compare the table with Kafka; then drop the slot (%s) and start again, which makes publication and slot in the right order", st.confirmed, dropSlotSQL(s.cfg.Slot)), nil,
 		"slot %q is there without publication %q, and a slot never sees a publication younger than itself", s.cfg.Slot, s.cfg.Publication)
 }
 
@@ -276,7 +280,7 @@ func (s *Source) slotNeedsPublication(ctx context.Context, conn *pgx.Conn, st *s
 // confirmed had been saved (I2), so nothing is skipped.
 func (s *Source) adoptSlot(ctx context.Context, conn *pgx.Conn, st *slotState, first source.First) (pglogrepl.LSN, error) {
 	if st.lost {
-		return 0, s.slotLost(st)
+		return 0, s.slotLost(st, nil)
 	}
 	if first.Intended && first.Mode == source.StartAuto {
 		// Our own half-made first start: nobody knows whether the table was
@@ -289,14 +293,17 @@ func (s *Source) adoptSlot(ctx context.Context, conn *pgx.Conn, st *slotState, f
 	return st.confirmed, nil
 }
 
-func (s *Source) slotLost(st *slotState) error {
-	return fault.Position(fault.CodePositionLost, s.anew(), nil,
-		"the log that slot %q needs is gone (wal_status %q): max_slot_wal_keep_size or idle_replication_slot_timeout was exceeded", s.cfg.Slot, st.why)
+// slotLost tells of a slot that was invalidated; cause is the server's refusal to read it, or nil.
+func (s *Source) slotLost(st *slotState, cause error) error {
+	return fault.Position(fault.CodePositionLost, s.anew(), cause,
+		"slot %q was invalidated (%s), and the log that it needs is gone: max_slot_wal_keep_size or idle_replication_slot_timeout was exceeded, or wal_level was lowered", s.cfg.Slot, st.why)
 }
 
+func (s *Source) anew() string { return anew(s.cfg.Slot) }
+
 // anew tells how to begin again when a place is lost. The gap is the operator's to judge.
-func (s *Source) anew() string {
-	return fmt.Sprintf("rows committed since the last saved place may be missing in Kafka: compare first; then drop the slot if it is there (%s), run `outboxd checkpoint delete`, and start with OUTBOXD_START=now", s.dropSlotSQL())
+func anew(slot string) string {
+	return fmt.Sprintf("rows committed since the last saved place may be missing in Kafka: compare first; then drop the slot if it is there (%s), run `outboxd checkpoint delete`, and start with OUTBOXD_START=now", dropSlotSQL(slot))
 }
 
 func (s *Source) mustBeEmpty(ctx context.Context, conn *pgx.Conn) error {

@@ -49,9 +49,10 @@ type stream struct {
 	asked    bool          // the server asks for a reply
 	urged    pglogrepl.LSN // the last place handed over as urgent
 
-	caughtUp     bool      // the walsender has nothing more for us
-	toldCaughtUp bool      // the engine knows
-	watch        *watch    // nil in tests
+	caughtUp     bool   // the walsender has nothing more for us
+	toldCaughtUp bool   // the engine knows
+	watch        *watch // nil in tests
+	slot         string
 	readingFrom  time.Time // silence counts from here: we did not read while handing over
 }
 
@@ -63,7 +64,7 @@ func startStream(h *pgconn.HijackedConn, at place, dec *decoder, log *zap.Logger
 	s := &stream{
 		conn: h.Conn, log: log, dec: dec, buf: make([]byte, bufferBytes),
 		out: make(chan source.Batch), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
-		told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
+		slot: at.slot, told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
 	}
 	s.confirmed.Store(uint64(at.lsn))
 	s.received.Store(now.UnixNano())
@@ -99,6 +100,8 @@ func (s *stream) Next(ctx context.Context) (source.Batch, error) {
 		return b, nil
 	case <-s.ended:
 		return source.Batch{}, s.err
+	case err := <-s.watch.publicationLost():
+		return source.Batch{}, err
 	case <-ctx.Done():
 		return source.Batch{}, context.Cause(ctx)
 	}
@@ -246,16 +249,18 @@ func (s *stream) serverError(body []byte) error {
 		return fmt.Errorf("read the server's error: %w", err)
 	}
 	err := pgconn.ErrorResponseToPgError(&e)
-	if e.Code == "42704" {
+	switch e.Code {
+	case "42704":
 		return s.publicationGone(err)
+	case "58P01": // a file of the log: behind a slot that was carried over without it
+		return fault.Position(fault.CodePositionLost, anew(s.slot), err, "the log that slot %q needs is gone", s.slot)
 	}
 	return fmt.Errorf("the server ended the stream: %w", err)
 }
 
 func (s *stream) publicationGone(cause error) error {
-	return fault.Position(fault.CodePublicationLost,
-		"the slot is older than the publication, or the publication was dropped: drop the slot, run `outboxd checkpoint delete`, and start with OUTBOXD_START=now after comparing the table with Kafka", cause,
-		"the server finds no publication at the slot's place in the log")
+	return fault.Position(fault.CodePublicationLost, anew(s.slot), cause,
+		"the server finds no publication at the place of slot %q in the log: the slot is older than the publication, or the publication was dropped", s.slot)
 }
 
 func (s *stream) copyData(b []byte) error {

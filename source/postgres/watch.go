@@ -9,13 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 )
 
-// watch asks the server now and then what it keeps for our slot, over a
-// connection of its own. It decides nothing: when it can't ask, its answer grows old.
+// watch asks the server now and then what it keeps for our slot, and whether the
+// publication still carries our tables: the server tells nothing of rows that it
+// doesn't. It has a connection of its own; when it can't ask, its answer grows old.
 type watch struct {
 	source *Source
+	at     place      // with the marks that the publication had
+	lost   chan error // size 1: the publication is not what it was
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 
@@ -29,9 +33,10 @@ const (
 	watchYoung    = 5 * time.Second // a transaction that is younger is nothing to tell
 )
 
-func (s *Source) startWatch() *watch {
+func (s *Source) startWatch(at place) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{source: s, cancel: cancel}
+	own := &Source{cfg: s.cfg, log: s.log, tables: s.tables} // a later Acquire resolves the tables anew
+	w := &watch{source: own, at: at, lost: make(chan error, 1), cancel: cancel}
 	w.ended.Go(func() { w.run(ctx) })
 	return w
 }
@@ -61,6 +66,10 @@ func (w *watch) run(ctx context.Context) {
 		ask, cancel := context.WithTimeout(ctx, watchInterval)
 		err := w.turn(ask, &conn)
 		cancel()
+		if fault.Is(err, fault.CodePublicationLost) {
+			w.lost <- err
+			return
+		}
 		if err != nil && ctx.Err() == nil && !failing {
 			w.source.log.Debug("ask what the server keeps", zap.Error(err))
 		}
@@ -81,7 +90,19 @@ func (w *watch) turn(ctx context.Context, conn **pgx.Conn) error {
 		}
 		*conn = c
 	}
-	return w.ask(ctx, *conn)
+	if err := w.ask(ctx, *conn); err != nil {
+		return err
+	}
+	_, err := w.source.judgePublication(ctx, *conn, w.at)
+	return err
+}
+
+// publicationLost yields the fault once it is found. w may be nil.
+func (w *watch) publicationLost() <-chan error {
+	if w == nil {
+		return nil
+	}
+	return w.lost
 }
 
 // openTransactions gives those with a transaction id, oldest first: only they

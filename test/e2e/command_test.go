@@ -195,3 +195,51 @@ func TestCheckpointCopy(t *testing.T) {
 		}
 	})
 }
+
+// The position is set back by hand, and what was committed since comes once more; a place that is gone is refused.
+func TestCheckpointSet(t *testing.T) {
+	eachParallel(t, []stage{{"postgres18", inTopic, harness.Plain}, on("postgres15"), on("mysql")}, func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		s.once(20)
+		show := func() (shown struct{ Position string }) {
+			if err := json.Unmarshal([]byte(s.run(0, "checkpoint", "show", "--json")), &shown); err != nil {
+				t.Fatal(err)
+			}
+			return shown
+		}
+		place := show().Position
+		s.run(2, "checkpoint", "set", "--to", place) // asks, and nobody can answer
+		s.run(2, "checkpoint", "set", "--to", "yesterday", "--yes")
+		s.commit(20)
+		p := s.active()
+		if out := s.run(2, "checkpoint", "set", "--to", place, "--yes"); out != "" {
+			t.Errorf("set beside a running instance: %s", out)
+		}
+		s.delivered()
+		p.Stop(t)
+		if at.postgres() { // the slot lets go of it
+			harness.Eventually(t, "the slot is moved", func() bool {
+				_, err := s.db.SQL().ExecContext(t.Context(), "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_lsn()) FROM pg_replication_slots WHERE database = current_database()")
+				return err == nil
+			})
+			s.run(3, "checkpoint", "set", "--to", place, "--yes")
+			s.run(0, "checkpoint", "delete", "--yes")
+			place = s.text("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE database = current_database()")
+		}
+		if out := s.run(0, "checkpoint", "set", "--to", place, "--reason", "as a test", "--yes"); !strings.Contains(out, show().Position) {
+			t.Errorf("set: %s", out)
+		}
+		p = s.active()
+		s.commit(20)
+		s.finish(p, "checkpoint set", 20)
+	})
+}
+
+// text is what a query gives as the administrator sees it.
+func (s *scene) text(query string) (text string) {
+	s.t.Helper()
+	if err := s.db.SQL().QueryRowContext(s.t.Context(), query).Scan(&text); err != nil {
+		s.t.Fatalf("%.80s: %v", query, err)
+	}
+	return text
+}

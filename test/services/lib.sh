@@ -2,6 +2,7 @@
 
 SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog)
 REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
+STANDBYS=(postgres15-standby postgres16-standby postgres17-standby postgres18-standby)
 OFFSET=${OUTBOXD_TEST_PORT_OFFSET:-0}
 
 fail() { echo "$*" >&2; exit 1; }
@@ -9,9 +10,12 @@ say() { echo "$*" >&2; }
 
 check_name() {
   local s
-  for s in "${SERVICES[@]}" "${REPLICAS[@]}"; do [ "$s" != "$1" ] || return 0; done
-  fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]}"
+  for s in "${SERVICES[@]}" "${REPLICAS[@]}" "${STANDBYS[@]}"; do [ "$s" != "$1" ] || return 0; done
+  fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]} ${STANDBYS[*]}"
 }
+
+# primary NAME: the server that NAME has its programs, and a standby its data, from.
+primary() { local s=${1%-replica}; echo "${s%-standby}"; }
 
 # kind NAME: the prefix of the functions that run the service.
 kind() { case $1 in kafka) echo kafka ;; postgres*) echo postgres ;; *) echo mysql ;; esac; }
@@ -23,6 +27,7 @@ port() {
   kafka) echo $((19092 + OFFSET)) ;;
   controller) echo $((19093 + OFFSET)) ;;
   *-replica) echo $((25430 + OFFSET)) ;;
+  *-standby) local n=${1#postgres}; echo $((25450 + ${n%-standby} + OFFSET)) ;;
   postgres*) echo $((25400 + ${1#postgres} + OFFSET)) ;;
   mysql) echo $((25433 + OFFSET)) ;;
   mysql-nogtid) echo $((25434 + OFFSET)) ;;
@@ -56,7 +61,7 @@ must_own() { ! external "$1" || fail "cannot $2 $1: $(variable "$1") names a ser
 
 print_env() {
   local s
-  for s in "${SERVICES[@]}" "${REPLICAS[0]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
+  for s in "${SERVICES[@]}" "${REPLICAS[0]}" "${STANDBYS[@]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
   printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
 }
 
@@ -132,7 +137,7 @@ dead() {
   [ ${#tasks[@]} = 1 ] && [ "${state:0:1}" = Z ]
 }
 
-native_fetch() { local kind; kind=$(kind "$1"); locked "$kind" "${kind}_fetch" "${1%-replica}"; }
+native_fetch() { local kind; kind=$(kind "$1"); locked "$kind" "${kind}_fetch" "$(primary "$1")"; }
 native_start() { locked "$1-$(basename "$RUN")" start_once "$1"; }
 start_once() {
   local kind; kind=$(kind "$1")

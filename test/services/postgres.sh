@@ -8,7 +8,7 @@ postgres_version() {
   postgres18) echo 18.6.0 ;;
   esac
 }
-postgres_home() { echo "$CACHE/postgres-$(postgres_version "${1%-replica}")"; }
+postgres_home() { echo "$CACHE/postgres-$(postgres_version "$(primary "$1")")"; }
 
 postgres_fetch() { # NAME
   local home version; home=$(postgres_home "$1"); version=$(postgres_version "$1")
@@ -51,16 +51,34 @@ postgres_libraries() { # NAME HOME
 }
 
 postgres_start() { # NAME
-  local bin data wal_level=logical; bin=$(postgres_home "$1")/bin; data=$(data "$1")
-  case $1 in *-replica) wal_level=replica ;; esac
+  local bin data wal_level=logical more=''; bin=$(postgres_home "$1")/bin; data=$(data "$1")
+  case $1 in
+  *-replica) wal_level=replica ;;
+  *-standby) postgres_copy "$1" || return 1; more=$(postgres_follow "$1") ;;
+  esac
   cp "$here/postgres/postgresql.conf" "$here/postgres/pg_hba.conf" "$RUN/$1/"
   if [ ! -f "$data/PG_VERSION" ]; then
     as_service "$bin/initdb" -D "$data" -U postgres -A trust -E UTF8 --locale=C --no-sync >"$(log "$1")" 2>&1 9>&- || return 1
   fi
   if [ "$(id -u)" = 0 ]; then touch "$(log "$1")"; chown "$SERVICE_USER" "$(log "$1")"; fi
   as_service "$bin/pg_ctl" -D "$data" -l "$(log "$1")" -s -w -t 60 start \
-    -o "-c config_file='$RUN/$1/postgresql.conf' -c hba_file='$RUN/$1/pg_hba.conf' -c port=$(port "$1") -c wal_level=$wal_level" \
+    -o "-c config_file='$RUN/$1/postgresql.conf' -c hba_file='$RUN/$1/pg_hba.conf' -c port=$(port "$1") -c wal_level=$wal_level $more" \
     >/dev/null 2>&1 </dev/null 9>&-
+}
+
+# postgres_copy STANDBY: its data, from the running primary, which keeps the log for it by a slot.
+postgres_copy() {
+  local bin data port; bin=$(postgres_home "$1")/bin; data=$(data "$1"); port=$(port "$(primary "$1")")
+  [ ! -f "$data/PG_VERSION" ] || return 0
+  "$bin/psql" -XAtq -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$port" -U postgres -d postgres >/dev/null -c \
+    "SELECT pg_create_physical_replication_slot('standby', true) WHERE NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'standby')" || return 1
+  as_service "$bin/pg_basebackup" -h 127.0.0.1 -p "$port" -U postgres -D "$data" -X stream -c fast -S standby -R --no-sync >"$(log "$1")" 2>&1 9>&-
+}
+# postgres_follow STANDBY: how it follows its primary; PostgreSQL 17 and newer keep failover slots too.
+postgres_follow() {
+  echo "-c hot_standby_feedback=on -c wal_receiver_status_interval=1s -c primary_slot_name=standby" \
+    "-c primary_conninfo='host=127.0.0.1 port=$(port "$(primary "$1")") user=postgres dbname=postgres application_name=standby'"
+  case $1 in postgres17* | postgres18*) echo "-c sync_replication_slots=on" ;; esac
 }
 
 postgres_ready() { native_running "$1" && "$(postgres_home "$1")/bin/pg_isready" -q -h 127.0.0.1 -p "$(port "$1")"; }
