@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -45,8 +46,16 @@ func Ctl(t testing.TB, action, service string) {
 // address is the host:port of a service.
 func address(t testing.TB, service string) string {
 	t.Helper()
-	if service == "kafka" {
+	if service == "kafka" || service == "kafka3" {
 		return Brokers(t)[0]
+	}
+	if n, ok := strings.CutPrefix(service, "kafka3-"); ok { // the n-th of the cluster, unless it was moved
+		i, err := strconv.Atoi(n)
+		all := strings.Split(Need(t, "OUTBOXD_TEST_KAFKA3"), ",")
+		if err != nil || i < 1 || i > len(all) {
+			t.Fatalf("%s is no broker of the cluster", service)
+		}
+		return all[i-1]
 	}
 	u, err := url.Parse(Need(t, variable(service)))
 	if err != nil {

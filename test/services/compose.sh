@@ -12,6 +12,9 @@ choose_backend() {
   case $BACKEND in native | compose) ;; *) fail "OUTBOXD_TEST_BACKEND=$BACKEND: it is native or compose" ;; esac
 }
 
+# backend NAME: the brokers that few tests need are not in compose.yml.
+backend() { case $1 in kafka3*) echo native ;; *) echo "$BACKEND" ;; esac; }
+
 compose() {
   OUTBOXD_TEST_PORT_KAFKA=$(port kafka) OUTBOXD_TEST_PORT_POSTGRES15=$(port postgres15) \
     OUTBOXD_TEST_PORT_POSTGRES16=$(port postgres16) OUTBOXD_TEST_PORT_POSTGRES17=$(port postgres17) \

@@ -1,57 +1,81 @@
-# Sourced by ctl: a Kafka broker and controller in one process (KRaft), from the jars on Maven Central.
+# Sourced by ctl: Kafka brokers that are controllers too (KRaft), from the jars on Maven Central.
 
-KAFKA_VERSION=4.4.0
-KAFKA_LIBS=$CACHE/kafka-$KAFKA_VERSION
+kafka_version() { case $1 in kafka39) echo 3.9.2 ;; *) echo 4.4.0 ;; esac; }
+kafka_folder() { echo "$CACHE/kafka-$(kafka_version "$1")"; }
 
 kafka_fetch() {
-  [ ! -f "$KAFKA_LIBS/complete" ] || return 0
+  local folder version; folder=$(kafka_folder "$1"); version=$(kafka_version "$1")
+  [ ! -f "$folder/complete" ] || return 0
   command -v java >/dev/null || fail "kafka: there is no java on this machine; install a JRE of version 17 or later"
   command -v mvn >/dev/null || fail "kafka: there is no mvn on this machine; install Maven"
-  say "kafka: fetching $KAFKA_VERSION"
-  rm -rf "$KAFKA_LIBS"
-  mvn -B -q -f "$here/kafka/pom.xml" -Dkafka.version="$KAFKA_VERSION" \
-    dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$KAFKA_LIBS/libs" >&2 ||
+  say "kafka: fetching $version"
+  rm -rf "$folder"
+  # Kafka 3.9 brings the binding of another logger.
+  mvn -B -q -f "$here/kafka/pom.xml" -Dkafka.version="$version" \
+    dependency:copy-dependencies -DincludeScope=runtime -DexcludeArtifactIds=slf4j-reload4j -DoutputDirectory="$folder/libs" >&2 ||
     fail "kafka: Maven could not fetch the jars"
-  chmod -R go+rX "$KAFKA_LIBS"
-  touch "$KAFKA_LIBS/complete"
+  chmod -R go+rX "$folder"
+  touch "$folder/complete"
 }
 
-kafka_java() { # JAVA_OPTION... -- CLASS ARG...   replaces the shell
-  local options=()
+kafka_java() { # NAME JAVA_OPTION... -- CLASS ARG...   replaces the shell
+  local name=$1 options=(); shift
   while [ "$1" != -- ]; do options+=("$1"); shift; done
   shift
   local run=(java "${options[@]}" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.awt.headless=true
-    -Dlog4j2.configurationFile="$RUN/kafka/log4j2.yaml" -cp "$KAFKA_LIBS/libs/*" "$@")
+    -Dlog4j2.configurationFile="$RUN/$name/log4j2.properties" -cp "$(kafka_folder "$name")/libs/*" "$@")
   if [ "$(id -u)" = 0 ]; then
     exec setsid setpriv --reuid="$SERVICE_USER" --regid="$(id -g "$SERVICE_USER")" --clear-groups env HOME=/tmp "${run[@]}"
   fi
   exec setsid "${run[@]}"
 }
 
-kafka_start() {
-  local dir=$RUN/kafka conf=$RUN/kafka/server.properties
-  cp "$here/kafka/log4j2.yaml" "$dir/"
-  {
-    cat "$here/kafka/server.properties"
-    echo "listeners=PLAINTEXT://127.0.0.1:$(port kafka),CONTROLLER://127.0.0.1:$(port controller)"
-    echo "advertised.listeners=PLAINTEXT://127.0.0.1:$(port kafka)"
-    echo "controller.quorum.voters=1@127.0.0.1:$(port controller)"
-    echo "log.dirs=$(data kafka)"
-  } >"$conf"
-  if [ ! -f "$(data kafka)/meta.properties" ]; then
-    (kafka_java -Xmx128m -- kafka.tools.StorageTool format -t b3V0Ym94ZC10ZXN0LTAwMQ -c "$conf") >"$(log kafka)" 2>&1 9>&- || return 1
+# A member of the cluster has a second listener, whose advertised address nobody
+# listens at but a proxy of the test that wants one.
+kafka_settings() { # NAME
+  local node=1 at voters proxied='' m
+  case $1 in kafka3-*) node=${1#kafka3-} ;; esac
+  at=PLAINTEXT://127.0.0.1:$(port "$1")
+  voters=1@127.0.0.1:$(controller_port "$1")
+  if [ "$1" = "kafka3-$node" ]; then
+    cat "$here/kafka/cluster.properties"
+    voters=
+    for m in "${CLUSTER[@]}"; do voters+=${voters:+,}${m#kafka3-}@127.0.0.1:$(controller_port "$m"); done
+    proxied=,PROXIED://127.0.0.1
   fi
-  cd "$(data kafka)"
-  (kafka_java -Xms384m -Xmx384m -- kafka.Kafka "$conf") >"$(log kafka)" 2>&1 </dev/null 9>&- &
-  echo $! >"$(pid_file kafka)"
+  echo "node.id=$node"
+  echo "listeners=$at,CONTROLLER://127.0.0.1:$(controller_port "$1")${proxied:+$proxied:$(port_behind "$1")}"
+  echo "advertised.listeners=$at${proxied:+$proxied:$(port_proxied "$1")}"
+  echo "controller.quorum.voters=$voters"
+  echo "log.dirs=$(data "$1")"
+}
+
+kafka_start() {
+  local dir=$RUN/$1 conf=$RUN/$1/server.properties heap=384m
+  case $1 in kafka3-*) heap=256m ;; esac
+  cp "$here/kafka/log4j2.properties" "$dir/"
+  { cat "$here/kafka/server.properties"; kafka_settings "$1"; } >"$conf"
+  if [ ! -f "$(data "$1")/meta.properties" ]; then
+    (kafka_java "$1" -Xmx128m -- kafka.tools.StorageTool format -t b3V0Ym94ZC10ZXN0LTAwMQ -c "$conf") >"$(log "$1")" 2>&1 9>&- || return 1
+  fi
+  cd "$(data "$1")"
+  (kafka_java "$1" -Xms$heap -Xmx$heap -- kafka.Kafka "$conf") >"$(log "$1")" 2>&1 </dev/null 9>&- &
+  echo $! >"$(pid_file "$1")"
   local end=$((SECONDS + 60))
-  until kafka_ready; do
-    kill -0 "$(pid kafka)" 2>/dev/null || { rm -f "$(pid_file kafka)"; return 1; }
+  until kafka_ready "$1"; do
+    kill -0 "$(pid "$1")" 2>/dev/null || { rm -f "$(pid_file "$1")"; return 1; }
     [ $SECONDS -lt $end ] || return 1
     sleep 0.1
   done
 }
 
 # The line comes after the broker is registered, unfenced, and serves its listeners.
-kafka_ready() { grep -q 'Kafka Server started' "$(log kafka)" 2>/dev/null && native_running kafka && listens 127.0.0.1 "$(port kafka)"; }
+kafka_ready() { grep -q 'Kafka Server started' "$(log "$1")" 2>/dev/null && native_running "$1" && listens 127.0.0.1 "$(port "$1")"; }
 kafka_after_start() { :; }
+
+# native_move NAME: starts a member anew at its other port; the next time it is back at the first.
+native_move() {
+  native_stop "$1"
+  if [ -e "$RUN/$1/moved" ]; then rm "$RUN/$1/moved"; else touch "$RUN/$1/moved"; fi
+  native_start "$1"
+}

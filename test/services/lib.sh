@@ -1,6 +1,7 @@
 # Sourced by ctl: names, addresses, folders, and processes known by their pid file.
 
-SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog)
+SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog kafka3 kafka39)
+CLUSTER=(kafka3-1 kafka3-2 kafka3-3) # kafka3 names all of them
 REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
 STANDBYS=(postgres15-standby postgres16-standby postgres17-standby postgres18-standby)
 OFFSET=${OUTBOXD_TEST_PORT_OFFSET:-0}
@@ -10,22 +11,23 @@ say() { echo "$*" >&2; }
 
 check_name() {
   local s
-  for s in "${SERVICES[@]}" "${REPLICAS[@]}" "${STANDBYS[@]}"; do [ "$s" != "$1" ] || return 0; done
-  fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]} ${STANDBYS[*]}"
+  for s in "${SERVICES[@]}" "${REPLICAS[@]}" "${STANDBYS[@]}" "${CLUSTER[@]}"; do [ "$s" != "$1" ] || return 0; done
+  fail "ctl: no service $1; there are: ${SERVICES[*]} ${REPLICAS[*]} ${STANDBYS[*]} ${CLUSTER[*]}"
 }
 
 # primary NAME: the server that NAME has its programs, and a standby its data, from.
 primary() { local s=${1%-replica}; echo "${s%-standby}"; }
 
 # kind NAME: the prefix of the functions that run the service.
-kind() { case $1 in kafka) echo kafka ;; postgres*) echo postgres ;; *) echo mysql ;; esac; }
+kind() { case $1 in kafka*) echo kafka ;; postgres*) echo postgres ;; *) echo mysql ;; esac; }
 
 # --- addresses ---
 
 port() {
   case $1 in
   kafka) echo $((19092 + OFFSET)) ;;
-  controller) echo $((19093 + OFFSET)) ;;
+  kafka39) echo $((19139 + OFFSET)) ;;
+  kafka3-*) if [ -e "$RUN/$1/moved" ]; then echo $((19150 + ${1#kafka3-} + OFFSET)); else first_port "$1"; fi ;;
   *-replica) echo $((25430 + OFFSET)) ;;
   *-standby) local n=${1#postgres}; echo $((25450 + ${n%-standby} + OFFSET)) ;;
   postgres*) echo $((25400 + ${1#postgres} + OFFSET)) ;;
@@ -37,10 +39,16 @@ port() {
   esac
 }
 
+controller_port() { case $1 in kafka3-*) echo $((19120 + ${1#kafka3-} + OFFSET)) ;; *) echo $(($(port "$1") + 1)) ;; esac; }
+# Of a member of the cluster: its port unless it was moved, that of its second listener, and the one it advertises for that.
+first_port() { echo $((19110 + ${1#kafka3-} + OFFSET)); }
+port_behind() { echo $((19130 + ${1#kafka3-} + OFFSET)); }
+port_proxied() { echo $((19140 + ${1#kafka3-} + OFFSET)); }
+
 # variable NAME: the environment variable that holds the service's address.
 variable() {
   case $1 in
-  kafka) echo OUTBOXD_TEST_KAFKA ;;
+  kafka3*) [ "$1" = kafka39 ] && echo OUTBOXD_TEST_KAFKA39 || echo OUTBOXD_TEST_KAFKA3 ;;
   *-replica) echo OUTBOXD_TEST_POSTGRES_REPLICA ;;
   *) local v=${1^^}; echo "OUTBOXD_TEST_${v//-/_}" ;;
   esac
@@ -48,20 +56,26 @@ variable() {
 
 own_address() {
   case $1 in
-  kafka) echo "127.0.0.1:$(port kafka)" ;;
+  kafka3) local m all=(); for m in "${CLUSTER[@]}"; do all+=("127.0.0.1:$(first_port "$m")"); done; local IFS=,; echo "${all[*]}" ;;
+  kafka*) echo "127.0.0.1:$(port "$1")" ;;
   mysql* | mariadb*) echo "mysql://root@127.0.0.1:$(port "$1")/" ;;
   *) echo "postgres://postgres@127.0.0.1:$(port "$1")/postgres" ;;
   esac
 }
 
 # external NAME: the environment names a server other than the one ctl would start, so ctl leaves it alone.
-external() { local v; v=$(variable "$1"); [ -n "${!v:-}" ] && [ "${!v}" != "$(own_address "$1")" ]; }
-address() { local v; v=$(variable "$1"); echo "${!v:-$(own_address "$1")}"; }
+external() { local v; v=$(variable "$1"); case $1 in kafka3-*) set -- kafka3 ;; esac; [ -n "${!v:-}" ] && [ "${!v}" != "$(own_address "$1")" ]; }
+address() {
+  local v; v=$(variable "$1")
+  case $1 in kafka3-*) own_address "$1" ;; *) echo "${!v:-$(own_address "$1")}" ;; esac
+}
 must_own() { ! external "$1" || fail "cannot $2 $1: $(variable "$1") names a server that was not started here"; }
 
 print_env() {
   local s
   for s in "${SERVICES[@]}" "${REPLICAS[0]}" "${STANDBYS[@]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
+  printf 'export OUTBOXD_TEST_KAFKA3_PROXIED='
+  for s in "${CLUSTER[@]}"; do printf '127.0.0.1:%d=127.0.0.1:%d,' "$(port_proxied "$s")" "$(port_behind "$s")"; done | sed 's/,$/\n/'
   printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
 }
 
@@ -125,7 +139,12 @@ members() { # NAME: pids of all processes that work in the service's data folder
   as_service find /proc/[0-9]*/cwd -maxdepth 0 -lname "$(data "$1")" 2>/dev/null | cut -d/ -f3
 }
 native_running() {
-  local p; p=$(pid "$1") && [ -n "$p" ] && [ "$(as_service readlink "/proc/$p/cwd" 2>/dev/null)" = "$(data "$1")" ]
+  local m p
+  if [ "$1" = kafka3 ]; then
+    for m in "${CLUSTER[@]}"; do native_running "$m" || return 1; done
+    return 0
+  fi
+  p=$(pid "$1") && [ -n "$p" ] && [ "$(as_service readlink "/proc/$p/cwd" 2>/dev/null)" = "$(data "$1")" ]
 }
 gone() { [ -z "$(members "$1")" ]; }
 # dead PID: all its threads have ended, so its ports and locks are free, which comes after its working folder is. Nobody
@@ -137,8 +156,16 @@ dead() {
   [ ${#tasks[@]} = 1 ] && [ "${state:0:1}" = Z ]
 }
 
+# together COMMAND: for all members of the cluster at the same time; none of them is ready alone.
+together() {
+  local m p rc=0 pids=()
+  for m in "${CLUSTER[@]}"; do "$1" "$m" & pids+=($!); done
+  for p in "${pids[@]}"; do wait "$p" || rc=1; done
+  return "$rc"
+}
+
 native_fetch() { local kind; kind=$(kind "$1"); locked "$kind" "${kind}_fetch" "$(primary "$1")"; }
-native_start() { locked "$1-$(basename "$RUN")" start_once "$1"; }
+native_start() { if [ "$1" = kafka3 ]; then together native_start; else locked "$1-$(basename "$RUN")" start_once "$1"; fi; }
 start_once() {
   local kind; kind=$(kind "$1")
   if ! native_running "$1"; then
@@ -151,9 +178,10 @@ start_once() {
   native_wait "$1"
   "${kind}_after_start" "$1"
 }
-native_wait() { await "$1" 60 "$(kind "$1")_ready" "$1" || exit 1; }
+native_wait() { if [ "$1" = kafka3 ]; then together native_wait; return; fi; await "$1" 60 "$(kind "$1")_ready" "$1" || exit 1; }
 
 native_stop() {
+  if [ "$1" = kafka3 ]; then together native_stop; return; fi
   native_running "$1" || return 0
   local signal=TERM p; p=$(pid "$1")
   case $1 in postgres*) signal=INT ;; esac # fast shutdown
@@ -167,6 +195,7 @@ native_stop() {
 }
 
 native_kill() {
+  if [ "$1" = kafka3 ]; then together native_kill; return; fi
   native_running "$1" || fail "kill $1: it is not running"
   local p; p=$(pid "$1")
   kill -s KILL "$p"
@@ -184,6 +213,7 @@ end_all() {
 }
 
 native_wipe() {
+  if [ "$1" = kafka3 ]; then together native_wipe; return; fi
   ! native_running "$1" || fail "wipe $1: it is running; stop it first"
   rm -rf "${RUN:?}/$1"
 }
