@@ -59,10 +59,12 @@ func TestFaults(t *testing.T) {
 			harness.Ctl(t, "start", "kafka3")
 		}},
 		{"brokers at other addresses", func(t *testing.T, f *feed) {
-			for _, m := range members {
-				harness.Ctl(t, "move", m)
-				inSync(t, f.topic)
-				t.Cleanup(func() { harness.Ctl(t, "move", m) })
+			for range 2 { // there and back
+				for _, m := range members {
+					harness.Ctl(t, "move", m)
+					inSync(t, f.topic)
+				}
+				f.more(20)
 			}
 		}},
 		{"throttled", func(t *testing.T, f *feed) {

@@ -46,7 +46,7 @@ type feed struct {
 func feeding(t *testing.T, cfg kafka.Config) *feed {
 	t.Helper()
 	topic := harness.Unique("cluster-")
-	harness.CreateTopic(t, topic, partitions, nil)
+	harness.CreateTopics(t, partitions, topic)
 	inSync(t, topic)
 	return feedingTopic(t, cfg, topic)
 }

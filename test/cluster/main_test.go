@@ -44,15 +44,18 @@ func try(t *testing.T, do func(ctx context.Context, c *kadm.Client) error) error
 	return do(ctx, kadm.NewClient(client))
 }
 
-// describe gives what the cluster says of a topic.
+// describe gives what the cluster says of a topic. A broker that is down or
+// has not heard of it says nothing.
 func describe(t *testing.T, topic string) (detail kadm.TopicDetail) {
 	t.Helper()
-	admin(t, func(ctx context.Context, c *kadm.Client) error {
-		found, err := c.ListTopics(ctx, topic)
-		if err == nil {
-			detail, err = found[topic], found[topic].Err
-		}
-		return err
+	harness.Eventually(t, "topic "+topic+" is known", func() bool {
+		return try(t, func(ctx context.Context, c *kadm.Client) error {
+			found, err := c.ListTopics(ctx, topic)
+			if err == nil {
+				detail, err = found[topic], found[topic].Err
+			}
+			return err
+		}) == nil
 	})
 	return detail
 }

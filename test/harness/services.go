@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Ctl stops, kills or starts a service: "kill", "postgres17". What was stopped
+// Ctl stops, kills, starts or moves a service: "kill", "postgres17". What was stopped
 // or killed answers no more when it returns. A start right after a kill may
 // find a port that is not free yet, so it is tried again.
 func Ctl(t testing.TB, action, service string) {
@@ -29,7 +29,7 @@ func Ctl(t testing.TB, action, service string) {
 		}
 		t.Logf("ctl %s %s, once more: %v\n%s", action, service, err, out)
 	}
-	if action == "start" {
+	if action == "start" || action == "move" {
 		return
 	}
 	// The kernel closes the ports of a killed process last.
