@@ -258,6 +258,8 @@ func (s *Sink) settle(b *batch, o *outcome) {
 	}
 	if len(p.queue) > 0 {
 		s.list(p)
+	} else {
+		wake(s.empty)
 	}
 }
 

@@ -32,6 +32,9 @@ type Config struct {
 	// RejectAfter is how long what may be mended (a right, a policy) is tried
 	// before the event counts as refused. Default 1 minute.
 	RejectAfter time.Duration
+	// Refresh is how often the brokers are asked what became of the topics in
+	// use, beside when something fails. Default 1 minute.
+	Refresh time.Duration
 	// TopicPartitions and TopicReplication of topics made by us. Default: the brokers' own.
 	TopicPartitions  int32
 	TopicReplication int16
@@ -58,6 +61,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RejectAfter == 0 {
 		c.RejectAfter = time.Minute
+	}
+	if c.Refresh == 0 {
+		c.Refresh = time.Minute
 	}
 	if c.TopicPartitions == 0 {
 		c.TopicPartitions = -1
@@ -91,7 +97,7 @@ func (c Config) lookup(life context.Context) *sarama.Config {
 // by itself would pass what we hold back.
 func (c Config) producer(life context.Context) (*sarama.Config, sarama.CompressionCodec, error) {
 	s := c.conn().Base(life)
-	s.Metadata.Retry.Max = 0
+	s.Metadata.Retry.Max, s.Metadata.RefreshFrequency = 0, c.Refresh
 	s.Net.MaxOpenRequests = requestsInFlight + 1                                             // ours are bounded below it: AsyncProduce waits under the broker's lock
 	s.Producer.Transaction.Retry.BackoffFunc = kafkaconn.Backoff(life, 100*time.Millisecond) // of asking for a producer id
 	var codec sarama.CompressionCodec

@@ -47,6 +47,7 @@ type Sink struct {
 	topics topics
 	tx     *transaction       // nil: at least once
 	judged string             // the topic name last judged and found legal
+	count  time.Time          // when the partitions of the topics in use are counted next
 	cut    context.CancelFunc // ends every connection and every wait between retries
 	closed bool
 
@@ -60,7 +61,7 @@ type Sink struct {
 	err        error       // why the sink is finished
 	may        func() bool // asked before each request
 	id         producerID
-	partitions map[string][]*partition // count pinned when the topic is first used
+	partitions map[string][]*partition // count pinned when the topic is first used; see widen
 	lastTopic  string
 	last       []*partition // partitions[lastTopic]: a run of events costs no look-up
 	links      map[*sarama.Broker]*link
@@ -71,6 +72,7 @@ type Sink struct {
 	handing    int           // those of them that sarama has not written yet
 	quiet      chan struct{} // size 1: one of both went down
 	drained    chan struct{} // size 1: open is empty
+	empty      chan struct{} // size 1: a partition has nothing left
 	sticky     int           // counts records without a key
 
 	complaint obstacle // why partitions have no leader
@@ -165,7 +167,7 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 	s := &Sink{
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
-		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1),
+		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1), empty: make(chan struct{}, 1),
 		may:        func() bool { return true },
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
@@ -229,6 +231,9 @@ func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error
 		if err = s.tx.enter(ctx, s.stop); err == nil {
 			defer s.tx.leave()
 		}
+	}
+	if err == nil {
+		err = s.widen(ctx)
 	}
 	if err != nil {
 		s.finish(err)

@@ -219,8 +219,8 @@ func (f *feed) sinks() (opened int, ended error) {
 	return f.opened, errors.Join(f.ended...)
 }
 
-// end ends the load once all of it is settled, and compares it with the topic.
-func (f *feed) end(what string) *checker.Report {
+// drain ends the load once all of it is settled.
+func (f *feed) drain() {
 	f.t.Helper()
 	close(f.stop)
 	select {
@@ -228,18 +228,30 @@ func (f *feed) end(what string) *checker.Report {
 	case <-time.After(harness.Patience):
 		f.t.Fatal("the rest is not settled")
 	}
-	var truth []checker.Event
+}
+
+// end drains, and compares what was published with the topic.
+func (f *feed) end(what string) *checker.Report {
+	f.t.Helper()
+	f.drain()
+	report := checker.Check(f.truth(), harness.Records(f.t, f.topic))
+	f.t.Logf("%s: %s", what, report.Summary())
+	return report
+}
+
+// truth is what was published, in order.
+func (f *feed) truth() (all []checker.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for i, batch := range f.batches {
 		for j, m := range batch {
-			truth = append(truth, checker.Event{
+			all = append(all, checker.Event{
 				Topic: m.Topic, Key: m.Key, Seq: int64(i*batchSize + j), ID: m.ID, Value: m.Value,
 				Headers: []checker.Header{{Name: "id", Value: m.ID}},
 			})
 		}
 	}
-	report := checker.Check(truth, harness.Records(f.t, f.topic))
-	f.t.Logf("%s: %s", what, report.Summary())
-	return report
+	return all
 }
 
 // finish is end, and requires a sound report with at most repeats repeats and that one sink sufficed.

@@ -326,15 +326,8 @@ func TestCloseWhileThrottled(t *testing.T) {
 	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
 		requests.Add(1)
-		answer := r.ResponseKind().(*kmsg.ProduceResponse)
+		answer := notEnoughReplicas(r.(*kmsg.ProduceRequest))
 		answer.ThrottleMillis = 4000
-		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
-			to := kmsg.ProduceResponseTopic{Topic: topic.Topic}
-			for _, p := range topic.Partitions {
-				to.Partitions = append(to.Partitions, kmsg.ProduceResponseTopicPartition{Partition: p.Partition, ErrorCode: kerr.NotEnoughReplicas.Code})
-			}
-			answer.Topics = append(answer.Topics, to)
-		}
 		return answer, nil, true
 	})
 	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs()}, zap.NewNop())

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -308,4 +310,90 @@ func TestTooLargeForTheTopic(t *testing.T) {
 	if got := read(t, brokers, name); len(got) != 10 {
 		t.Fatalf("%d records were stored, want the 10 that fit", len(got))
 	}
+}
+
+// Partitions that were added are used once everything that went to the old
+// ones is acknowledged, and said so once.
+func TestPartitionsAdded(t *testing.T) {
+	cluster := fake(t)
+	log, heard := lines()
+	s := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Refresh: 10 * time.Millisecond}, log)
+	a := newAnswers()
+	a.publish(t.Context(), s, numbered(topic, 0, 100))
+	a.wantDelivered(t)
+
+	var refusing atomic.Bool
+	refusing.Store(true)
+	cluster.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		return notEnoughReplicas(r.(*kmsg.ProduceRequest)), nil, refusing.Load()
+	})
+	a.publish(t.Context(), s, numbered(topic, 100, 1))
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	answers, err := kadm.NewClient(client).CreatePartitions(limited(t), 8, topic)
+	if err == nil {
+		err = answers.Error()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told, returned := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(returned)
+		for n := 101; ; n++ {
+			a.publish(t.Context(), s, numbered(topic, n, 1))
+			select {
+			case <-told:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	hear(t, heard, `"warn"`, "more partitions", topic)
+	close(told)
+	harness.Never(t, "Publish goes on while an event is not acknowledged", func() bool {
+		select {
+		case <-returned:
+			return true
+		default:
+			return false
+		}
+	})
+	refusing.Store(false)
+	<-returned
+	a.publish(t.Context(), s, numbered(topic, 100_000, 200))
+	a.wantDelivered(t)
+	seen, added := map[string]bool{}, 0
+	for _, r := range read(t, cluster.ListenAddrs(), topic) {
+		if seen[string(r.Value)] {
+			t.Errorf("%s is there twice", r.Value)
+		}
+		seen[string(r.Value)] = true
+		if r.partition >= 12 {
+			added++
+		}
+	}
+	if added == 0 {
+		t.Error("the new partitions are not used")
+	}
+	if len(heard) != 0 {
+		t.Errorf("log goes on: %s", <-heard)
+	}
+}
+
+// notEnoughReplicas is the answer of a broker that takes nothing for now.
+func notEnoughReplicas(r *kmsg.ProduceRequest) *kmsg.ProduceResponse {
+	answer := r.ResponseKind().(*kmsg.ProduceResponse)
+	for _, topic := range r.Topics {
+		to := kmsg.ProduceResponseTopic{Topic: topic.Topic, TopicID: topic.TopicID}
+		for _, p := range topic.Partitions {
+			to.Partitions = append(to.Partitions, kmsg.ProduceResponseTopicPartition{Partition: p.Partition, ErrorCode: kerr.NotEnoughReplicas.Code})
+		}
+		answer.Topics = append(answer.Topics, to)
+	}
+	return answer
 }
