@@ -17,7 +17,7 @@ import (
 // It writes nothing and returns soon after ctx ends.
 func Check(ctx context.Context, cfg Config) []preflight.Result {
 	cfg = cfg.withDefaults()
-	conf, _, err := cfg.producer(ctx)
+	conf, codec, err := cfg.producer(ctx)
 	if err != nil {
 		return []preflight.Result{failed("kafka.config", err)}
 	}
@@ -46,32 +46,26 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 		r.Status = preflight.Fail
 		return []preflight.Result{r}
 	}
-	return append([]preflight.Result{r}, checkVersion(up)...)
+	return append([]preflight.Result{r}, checkVersion(up, codec)...)
 }
 
-// Brokers don't tell their version. What they do tell is the feature level of
-// the cluster; Kafka 4.0 began with level 22.
-const metadataVersion4 = 22
-
-func checkVersion(b *sarama.Broker) []preflight.Result {
-	answer, err := b.ApiVersions(&sarama.ApiVersionsRequest{Version: 3, ClientSoftwareName: kafkaconn.ClientID, ClientSoftwareVersion: "0"})
+func checkVersion(b *sarama.Broker, codec sarama.CompressionCodec) []preflight.Result {
+	answer, err := versions(b)
+	if err == nil {
+		err = suits(answer, codec)
+	}
 	if err != nil {
-		return nil
+		return []preflight.Result{failed("kafka.version", err)}
 	}
-	for _, feature := range answer.FinalizedFeatures {
-		if feature.Name != "metadata.version" {
-			continue
-		}
-		r := preflight.Result{ID: "kafka.version", Status: preflight.OK}
-		r.Found = fmt.Sprintf("metadata.version %d, Kafka 4 or later", feature.MaxVersionLevel)
-		if feature.MaxVersionLevel < metadataVersion4 {
-			r.Status = preflight.Warn
-			r.Found = fmt.Sprintf("metadata.version %d, before Kafka 4", feature.MaxVersionLevel)
-			r.Fix = []string{"outboxd is tested with Kafka 4; if the brokers run it, finish the upgrade with kafka-features.sh upgrade."}
-		}
-		return []preflight.Result{r}
+	r := preflight.Result{ID: "kafka.version", Status: preflight.OK, Found: "the brokers tell no metadata.version; they have the APIs that outboxd needs"}
+	if highest, ok := level(answer); ok && tested(highest) {
+		r.Found = fmt.Sprintf("metadata.version up to %d: Kafka 3.9 to 4.4", highest)
+	} else if ok {
+		r.Status = preflight.Warn
+		r.Found = fmt.Sprintf("metadata.version up to %d: not one of Kafka 3.9 to 4.4", highest)
+		r.Fix = []string{"outboxd is tested with Kafka 3.9 to 4.4. Your brokers have the APIs it needs; try your version out."}
 	}
-	return nil
+	return []preflight.Result{r}
 }
 
 func failed(id string, err error) preflight.Result {

@@ -148,7 +148,11 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	err = judgeBroker(seed, codec, log)
 	_ = seed.Close() // it has served
+	if err != nil {
+		return nil, err
+	}
 	s := newSink(cfg, codec, nil, log)
 	kafkaconn.Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
 	client, err := sarama.NewClient(cfg.Brokers, conf)

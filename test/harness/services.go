@@ -46,7 +46,7 @@ func Ctl(t testing.TB, action, service string) {
 // address is the host:port of a service.
 func address(t testing.TB, service string) string {
 	t.Helper()
-	if service == "kafka" || service == "kafka3" {
+	if strings.HasPrefix(service, "kafka") && !strings.HasPrefix(service, "kafka3-") {
 		return Brokers(t)[0]
 	}
 	if n, ok := strings.CutPrefix(service, "kafka3-"); ok { // the n-th of the cluster, unless it was moved
