@@ -254,7 +254,7 @@ func (f *feed) truth() (all []checker.Event) {
 	return all
 }
 
-// finish is end, and requires a sound report with at most repeats repeats and that one sink sufficed.
+// finish is end, and requires a sound report with at most that many repeats, and that one sink sufficed.
 func (f *feed) finish(what string, repeats int) {
 	f.t.Helper()
 	checker.Require(f.t, f.end(what), repeats)

@@ -65,3 +65,6 @@ func (o *Outbox) Finish(t testing.TB, p *Process, what string, window int) {
 	t.Logf("%s from %s: %s", what, o.DB.Service(), report.Summary())
 	checker.Require(t, report, window)
 }
+
+// Type is an aggregate type that has a topic.
+func (o *Outbox) Type() string { return o.types[0] }

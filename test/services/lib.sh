@@ -76,6 +76,7 @@ print_env() {
   for s in "${SERVICES[@]}" "${REPLICAS[0]}" "${STANDBYS[@]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
   printf 'export OUTBOXD_TEST_KAFKA3_PROXIED='
   for s in "${CLUSTER[@]}"; do printf '127.0.0.1:%d=127.0.0.1:%d,' "$(port_proxied "$s")" "$(port_behind "$s")"; done | sed 's/,$/\n/'
+  printf "export OUTBOXD_TEST_KAFKA_LIBS='%s'\n" "$(kafka_folder kafka)/libs" # the Java client is in there
   printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
 }
 
