@@ -79,7 +79,8 @@ func postgresConfig(c *config.Config, login config.Login) postgres.Config {
 	return postgres.Config{
 		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
 		Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup,
-		Snapshot: postgres.Snapshot{Where: c.Postgres.Where, OrderBy: c.Postgres.OrderBy, Aggregate: aggregateOf(c)},
+		MessagePrefix: c.Postgres.MessagePrefix,
+		Snapshot:      postgres.Snapshot{Where: c.Postgres.Where, OrderBy: c.Postgres.OrderBy, Aggregate: aggregateOf(c)},
 	}
 }
 

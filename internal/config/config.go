@@ -17,7 +17,7 @@ import "time"
 type Config struct {
 	Name   string // names slot, publication, lease, checkpoint and metric label
 	Source Source
-	Tables []Table
+	Tables []Table // none only with Postgres.MessagePrefix
 
 	Delivery         string        // at-least-once, exactly-once
 	Transaction      Transaction   // exactly-once
@@ -74,8 +74,11 @@ type Login struct {
 type Postgres struct {
 	Slot        string
 	Publication string
-	Where       string // of a first snapshot: an SQL condition; empty: all rows
-	OrderBy     string // of a first snapshot: SQL expressions; empty: found by the table's key
+	// MessagePrefix is that of logical messages which are events; empty: none are.
+	MessagePrefix string
+
+	Where   string // of a first snapshot: an SQL condition; empty: all rows
+	OrderBy string // of a first snapshot: SQL expressions; empty: found by the table's key
 }
 
 // MySQL holds what only a MySQL or MariaDB source needs.

@@ -185,6 +185,9 @@ func (l *loader) require(rows []Variable) {
 	if _, ok := l.taken["OUTBOXD_SOURCE_URL"]; !ok {
 		missing("OUTBOXD_SOURCE_URL", "is required")
 	}
+	if tables, ok := l.taken["OUTBOXD_TABLES"]; ok && len(l.c.Tables) == 0 && l.c.Postgres.MessagePrefix == "" {
+		missing("OUTBOXD_POSTGRES_MESSAGE_PREFIX", "is required by OUTBOXD_TABLES="+tables.value)
+	}
 	switch {
 	case len(l.c.Kafka.Brokers) > 0:
 	case l.c.Sink == "kafka":
@@ -248,6 +251,10 @@ func (l *loader) derive() {
 	c.Source.Password = l.password("OUTBOXD_SOURCE_PASSWORD", "OUTBOXD_SOURCE_URL")
 	if c.SetupURL.URL != "" {
 		c.SetupURL.Password = l.password("", "OUTBOXD_SETUP_URL")
+	}
+	if c.Name == "" && c.Source.Database != "" && len(c.Tables) == 0 && c.Postgres.MessagePrefix != "" {
+		c.Name = deriveName(c.Source.Database, "", Table{Name: c.Postgres.MessagePrefix})
+		l.derived("OUTBOXD_NAME", c.Name)
 	}
 	if c.Name == "" && c.Source.Database != "" && len(c.Tables) > 0 {
 		home := "public"

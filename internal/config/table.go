@@ -97,7 +97,7 @@ func sourceRows() []Variable {
 			kind: text(func(c *Config) *string { return &c.Source.User })},
 		{Name: "OUTBOXD_SOURCE_PASSWORD", Unset: "the URL's", Secret: true, Meaning: "overrides the URL's password; raw text, no percent-encoding; asked for at each connect",
 			kind: text(func(*Config) *string { return new(string) })},
-		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables. On Postgres unquoted names are lower-cased, quoted ones taken literally; on MySQL all are taken as written, and a name without schema is in the URL's database",
+		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables, or `none` with `OUTBOXD_POSTGRES_MESSAGE_PREFIX`. On Postgres unquoted names are lower-cased, quoted ones taken literally; on MySQL all are taken as written, and a name without schema is in the URL's database",
 			kind: kind{tablesLegal, func(c *Config, v string) (err error) { c.Tables, err = parseTables(v, namesOf(c.Source)); return err }}},
 		{Name: "OUTBOXD_ON_UPDATE", Unset: "`ignore` when the table has columns a worker marks, such as `status`, else `warn`",
 			Meaning: "what an UPDATE of an outbox row is, which is never an event: `ignore` it, `warn` (a log line at times), `stop` with exit code 4. MySQL and MariaDB; on Postgres the publication carries inserts only, so no update is ever seen and this has no effect",
@@ -111,6 +111,11 @@ func sourceRows() []Variable {
 		{Name: "OUTBOXD_POSTGRES_PUBLICATION", Unset: "from the name", Meaning: "the publication, taken literally",
 			kind: checked("1 to 63 bytes", func(c *Config) *string { return &c.Postgres.Publication },
 				func(s string) bool { return len(s) <= identifierBytes && !strings.ContainsRune(s, 0) })},
+		{Name: "OUTBOXD_POSTGRES_MESSAGE_PREFIX", Unset: "none", Meaning: "takes events that are written with `pg_logical_emit_message(true, PREFIX, '{…}')`, beside the tables or, with `OUTBOXD_TABLES=none`, instead of them. The members of the JSON object are taken like columns: `id`, `aggregate_id`, `aggregate_type`, `event_type`, `payload`",
+			kind: checked("1 to 200 bytes, none of them a control character", func(c *Config) *string { return &c.Postgres.MessagePrefix },
+				func(s string) bool {
+					return len(s) <= 200 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })
+				})},
 		{Name: "OUTBOXD_AUTO_SETUP", Default: "true", Meaning: "whether `run` may create publication, slot and checkpoint topic; `false`: it creates nothing and prints the SQL or the command",
 			kind: boolean(func(c *Config) *bool { return &c.AutoSetup })},
 		{Name: "OUTBOXD_SETUP_URL", Unset: "the source's", Secret: true, Meaning: "another login, for `setup` alone; Postgres only, for `setup` makes nothing in MySQL",

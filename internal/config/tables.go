@@ -54,6 +54,9 @@ func (t Table) String() string {
 
 // parseTables reads OUTBOXD_TABLES.
 func parseTables(s string, as names) ([]Table, error) {
+	if strings.Trim(s, " \t") == None {
+		return nil, nil
+	}
 	var tables []Table
 	seen := map[Table]bool{}
 	rest := s
@@ -97,7 +100,7 @@ func parseTable(s string, as names) (parts []string, rest string, err error) {
 		end := rest == "" || rest[0] == ','
 		switch {
 		case end && len(parts) == 1 && !quoted && name == None:
-			return nil, "", notYetError{None}
+			return nil, "", errors.New("has none beside a table")
 		case end:
 			return parts, rest, nil
 		case rest[0] == '=':

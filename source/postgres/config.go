@@ -38,8 +38,10 @@ type Config struct {
 	Password func() (string, error)
 	// Name of the connector: names the lease and the sessions.
 	Name string
-	// Tables are the outbox tables.
+	// Tables are the outbox tables. There may be none with a MessagePrefix.
 	Tables []TableName
+	// MessagePrefix is that of the logical messages which are events; empty: none are.
+	MessagePrefix string
 	// Slot and Publication names; taken literally.
 	Slot, Publication string
 	// AutoSetup allows Begin to create publication and slot.
@@ -99,7 +101,7 @@ const (
 
 // New checks cfg without connecting.
 func New(cfg Config, log *zap.Logger) (*Source, error) {
-	if len(cfg.Tables) == 0 {
+	if len(cfg.Tables) == 0 && cfg.MessagePrefix == "" {
 		return nil, fault.Config(fault.CodeConfig, "set OUTBOXD_TABLES", nil, "no outbox table is named")
 	}
 	s := &Source{cfg: cfg, log: log}
@@ -113,6 +115,9 @@ func (s *Source) publicationSQL(tables []TableName) string {
 	names := make([]string, len(tables))
 	for i, t := range tables {
 		names[i] = t.String()
+	}
+	if len(names) == 0 { // without a publication the slot can't even decode messages
+		return fmt.Sprintf("CREATE PUBLICATION %s WITH (publish = 'insert')", quote(s.cfg.Publication))
 	}
 	return fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
 		quote(s.cfg.Publication), strings.Join(names, ", "))

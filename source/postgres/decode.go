@@ -42,6 +42,7 @@ type decoder struct {
 	bases     map[uint32]uint32                         // what these are made of …
 	lookUp    func(oid uint32) (base uint32, err error) // … and whom to ask for others
 	prefix    string                                    // of positions
+	messages  *messages                                 // nil: none are asked for
 
 	tx      *source.Tx // transaction under way, nil between transactions
 	index   uint32     // of its next row
@@ -90,9 +91,11 @@ func (d *decoder) message(m []byte) error {
 		return r.err()
 	case 'T':
 		return d.truncate(&r)
-	case 'U', 'D', 'O', 'M':
+	case 'M':
+		return d.logicalMessage(&r)
+	case 'U', 'D', 'O':
 		// A publication that is not ours may carry more than inserts; an
-		// origin and a logical message are no rows.
+		// origin is no row.
 		d.ignored++
 		return nil
 	}

@@ -37,6 +37,9 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	}
 	at, err = s.judge(ctx, conn, rep, at)
 	dec := newDecoder(at.at(nil), s.wanted(), s.log)
+	if s.cfg.MessagePrefix != "" {
+		dec.messages = &messages{prefix: s.cfg.MessagePrefix, log: s.log, shapes: map[string]*source.Table{}}
+	}
 	if err == nil {
 		dec.lookUp = s.baseType
 		dec.bases, err = s.columnTypes(ctx, conn)
@@ -74,13 +77,17 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	return s.startSnapshot(ctx, conn, at, rest, log), nil
 }
 
-func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, lsn pglogrepl.LSN) error {
-	err := pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), lsn, pglogrepl.StartReplicationOptions{
-		Mode: pglogrepl.LogicalReplication,
-		PluginArgs: []string{
-			"proto_version '1'",
-			"publication_names " + quoteLiteral(quote(s.cfg.Publication)),
-		},
+func (s *Source) startReplication(ctx context.Context, rep *pgconn.PgConn, from pglogrepl.LSN) error {
+	arguments := []string{
+		"proto_version '1'",
+		"publication_names " + quoteLiteral(quote(s.cfg.Publication)),
+	}
+	if s.cfg.MessagePrefix != "" {
+		arguments = append(arguments, "messages 'true'")
+	}
+	err := pglogrepl.StartReplication(ctx, rep, quote(s.cfg.Slot), from, pglogrepl.StartReplicationOptions{
+		Mode:       pglogrepl.LogicalReplication,
+		PluginArgs: arguments,
 	})
 	if err != nil {
 		return s.explain(fmt.Errorf("start replication from slot %q: %w", s.cfg.Slot, inFull(err)))

@@ -192,7 +192,7 @@ func (s *stream) parse() error {
 		kind, body := s.buf[s.r], s.buf[s.r+5:s.r+1+length]
 		s.r += 1 + length
 		if err := s.message(kind, body); err != nil {
-			return err
+			return errors.Join(s.flush(), err) // what was committed before it is not held up
 		}
 		if s.dec.full() {
 			if err := s.flush(); err != nil {
