@@ -95,6 +95,10 @@ func (l *ledger) visible(topic string) map[string]int {
 // wantVisible checks that readers see numbered events 0 to n once each, and the place.
 func (l *ledger) wantVisible(n int, place string) {
 	l.t.Helper()
+	// A commit is decided when it returns; the brokers show it a moment later.
+	harness.Eventually(l.t, "what is committed is visible", func() bool {
+		return len(l.visible(l.events)) >= n && (place == "" || l.visible(l.place)[place] > 0)
+	})
 	seen := l.visible(l.events)
 	for i := range n {
 		if times := seen[fmt.Sprintf("%08d", i)]; times != 1 {
