@@ -52,7 +52,7 @@ func (fake) Check(context.Context, source.Start) []preflight.Result { return nil
 func (fake) Statements() []string                                   { return nil }
 func (f fake) Setup(context.Context) (made bool, _ error)           { return f.made, nil }
 
-func (fake) Locate(_ context.Context, text string) (source.Position, error) {
+func (fake) Locate(_ context.Context, text string, _ source.Position) (source.Position, error) {
 	if text == "gone" {
 		return "", fault.Position(fault.CodePositionLost, "compare", nil, "it is gone")
 	}

@@ -32,7 +32,7 @@ type database interface {
 	// what a first start would be told.
 	Check(ctx context.Context, start source.Start) []preflight.Result
 	// Locate gives the position that text names, after judging it; the lease must be held.
-	Locate(ctx context.Context, text string) (source.Position, error)
+	Locate(ctx context.Context, text string, held source.Position) (source.Position, error)
 	// Statements is the SQL of Setup; it connects to nothing.
 	Statements() []string
 	// Setup makes what is missing, and reports whether anything was.

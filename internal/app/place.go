@@ -26,7 +26,7 @@ func SetCheckpoint(ctx context.Context, c *config.Config, text, reason string, l
 // locator is what setCheckpoint asks of a database.
 type locator interface {
 	source.Source
-	Locate(ctx context.Context, text string) (source.Position, error)
+	Locate(ctx context.Context, text string, held source.Position) (source.Position, error)
 }
 
 func setCheckpoint(ctx context.Context, db locator, c *config.Config, text, reason string, log *zap.Logger) (place checkpoint.Checkpoint, err error) {
@@ -37,7 +37,7 @@ func setCheckpoint(ctx context.Context, db locator, c *config.Config, text, reas
 		if err != nil {
 			return err
 		}
-		pos, err := db.Locate(ctx, text)
+		pos, err := db.Locate(ctx, text, held.place.Position)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 
 // Locate gives the position that text names, as `checkpoint show` prints it. It
 // is judged as Open would judge it, and nothing is read. The lease must be held.
-func (s *Source) Locate(ctx context.Context, text string) (source.Position, error) {
+func (s *Source) Locate(ctx context.Context, text string, _ source.Position) (source.Position, error) {
 	at, err := parsePlace(source.Position(text))
 	if err != nil {
 		return "", fault.Config(fault.CodeConfig, "Give it as outboxd checkpoint show prints it.", err, "%q is no position", text)

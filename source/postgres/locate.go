@@ -11,8 +11,9 @@ import (
 
 // Locate gives the position that text names, which is one as `checkpoint show`
 // prints it, or an LSN of this server with the publication as it is now. It is
-// judged as Open would judge it, and nothing is read. The lease must be held.
-func (s *Source) Locate(ctx context.Context, text string) (source.Position, error) {
+// judged as Open would judge it, and nothing is read. held is the position that is stored
+// now, or "": what a first snapshot has left at that LSN stays left. The lease must be held.
+func (s *Source) Locate(ctx context.Context, text string, held source.Position) (source.Position, error) {
 	lsn, err := pglogrepl.ParseLSN(text)
 	at, perr := parsePlace(source.Position(text))
 	if err != nil && perr != nil {
@@ -40,6 +41,13 @@ func (s *Source) Locate(ctx context.Context, text string) (source.Position, erro
 		}
 		if p != nil {
 			at.publication, at.marks = p.oid, p.marks.String()
+		}
+		if now, err := parsePlace(held); err == nil && now.snapshot != nil {
+			if now.lsn != lsn {
+				return "", fault.Config(fault.CodeStartChoice, "let the snapshot end first; or, to leave out its rest, run `outboxd checkpoint delete` before", nil,
+					"a first snapshot is under way, and goes with the slot's place %s", now.lsn)
+			}
+			at.snapshot = now.snapshot
 		}
 	}
 	if at, err = s.judge(ctx, conn, rep, at); err != nil {

@@ -167,7 +167,7 @@ func (d database) repair(t *testing.T, s *postgres.Source, f *fault.Error) {
 	}
 	switch set := regexp.MustCompile("`outboxd checkpoint set --to ([^`]+)`").FindStringSubmatch(f.Fix); {
 	case set != nil:
-		at, err = s.Locate(ctx, set[1])
+		at, err = s.Locate(ctx, set[1], "")
 	case strings.Contains(f.Fix, "another OUTBOXD_POSTGRES_SLOT"):
 		c := d.config()
 		c.Name, c.Slot = harness.Unique("name"), harness.Unique("slot")

@@ -3,6 +3,7 @@ package pgsource
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -485,4 +486,33 @@ func TestSnapshotOfNothing(t *testing.T) {
 	if _, err := postgres.New(d.config(), zaptest.NewLogger(t)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Setting the place to where it is, as a change of the publication asks for, leaves out nothing of the snapshot.
+func TestSnapshotOutlivesASetPlace(t *testing.T) {
+	d := keyed(t, "postgres17")
+	d.Exec(t, `INSERT INTO outbox (aggregate_id) SELECT 'a' FROM generate_series(1, 3000)`)
+	s := newSource(t, d.config())
+	r := read(t, s, mustFirst(t, s)).until(1000)
+	at, done := r.close(), len(r.rows)
+	d.Exec(t, `ALTER PUBLICATION `+d.slot+` DROP TABLE outbox`)
+	d.Exec(t, `ALTER PUBLICATION `+d.slot+` ADD TABLE outbox`)
+	_, err := s.Open(r.ctx, at)
+	f := fault.As(err)
+	if f == nil || f.Code != fault.CodePublicationLost {
+		t.Fatalf("open: %v", err)
+	}
+	set := regexp.MustCompile("checkpoint set --to ([0-9A-F/]+)").FindStringSubmatch(f.Fix)
+	if set == nil {
+		t.Fatalf("no way out: %s", f.Fix)
+	}
+	if _, err := s.Locate(r.ctx, "0/1", at); !fault.Is(err, fault.CodeStartChoice) {
+		t.Errorf("another place in the middle of a snapshot: %v", err)
+	}
+	if at, err = s.Locate(r.ctx, set[1], at); err != nil {
+		t.Fatal(err)
+	}
+	r = read(t, s, at).until(3000 - done)
+	same(t, "the rest", ids(r.rows), numbers(done+1, 3000))
+	r.close()
 }
