@@ -26,15 +26,18 @@ func (s *Source) Check(ctx context.Context, start source.Start) []preflight.Resu
 		results = append(results, r)
 		return err == nil
 	}
-	conn, err := s.connect(ctx, nil)
+	conn, err := s.connect(ctx, leaseParams())
+	if err == nil {
+		defer closeConn(conn)
+		err = s.mustBeDirect(ctx, conn)
+	}
 	if !add("pg.reachable", "connected and logged in", err) {
 		return results
 	}
-	defer closeConn(conn)
 	if !add("pg.server", "wal_level is logical, the tables exist and fit", s.examine(ctx, conn)) {
 		return results
 	}
-	add("pg.replication", "the role may replicate", s.mayReplicate(ctx))
+	add("pg.replication", "the role may replicate", s.mayReplicate(ctx, conn))
 	found, err := s.checkPublication(ctx, conn)
 	add("pg.publication", found, err)
 	found, err = s.checkSlot(ctx, conn)

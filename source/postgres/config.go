@@ -73,6 +73,7 @@ type Source struct {
 	cfg    Config
 	log    *zap.Logger
 	tables []TableName // resolved: with schema; known once Acquire succeeded
+	server string      // address that the lease was taken on; "" before
 
 	view     *view           // of a first snapshot
 	begun    source.Position // what Begin made for a snapshot, in case it is asked again

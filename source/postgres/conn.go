@@ -34,6 +34,10 @@ func (s *Source) connConfig() (*pgx.ConnConfig, error) {
 		c.ConnectTimeout = connectTimeout
 	}
 	c.RuntimeParams["application_name"] = s.applicationName()
+	if err := onlyPrimary(c, s.cfg.URL); err != nil {
+		return nil, err
+	}
+	s.pin(c)
 	return c, nil
 }
 
@@ -49,8 +53,12 @@ func (s *Source) connect(ctx context.Context, params map[string]string) (*pgx.Co
 		c.RuntimeParams[k] = v
 	}
 	conn, err := pgx.ConnectConfig(ctx, c)
+	if hasCode(err, "42501") {
+		return nil, fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT CONNECT ON DATABASE %s TO %s", quote(c.Database), quote(c.User)), err,
+			"role %q may not connect to database %q", c.User, c.Database)
+	}
 	if err != nil {
-		return nil, s.explain(fmt.Errorf("connect: %w", err))
+		return nil, s.explainConnect(&c.Config, fmt.Errorf("connect: %w", err))
 	}
 	return conn, nil
 }
@@ -71,13 +79,12 @@ func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error)
 	c.RuntimeParams["wal_sender_timeout"] = fmt.Sprintf("%dms", senderTimeout.Milliseconds())
 	conn, err := pgconn.ConnectConfig(ctx, &c.Config)
 	if err != nil {
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == "42501" {
+		if hasCode(err, "42501") {
 			return nil, fault.Config(fault.CodeGrantMissing,
 				fmt.Sprintf("as a superuser: ALTER ROLE %s REPLICATION", quote(c.User)),
 				err, "role %q may not replicate", c.User)
 		}
-		return nil, s.explain(fmt.Errorf("connect for replication: %w", err))
+		return nil, s.explainConnect(&c.Config, fmt.Errorf("connect for replication: %w", err))
 	}
 	return conn, nil
 }
@@ -107,23 +114,6 @@ func (s *Source) identify(ctx context.Context, conn *pgconn.PgConn) (identity, e
 		return identity{}, s.explain(fmt.Errorf("identify system: %w", err))
 	}
 	return identity{system: r.SystemID, timeline: r.Timeline, database: r.DBName}, nil
-}
-
-// explain turns the server's refusals into faults; everything else passes and is tried again.
-func (s *Source) explain(err error) error {
-	var pg *pgconn.PgError
-	if err == nil || fault.As(err) != nil || !errors.As(err, &pg) {
-		return err
-	}
-	switch pg.Code {
-	case "28P01", "28000":
-		return fault.Config(fault.CodeAccessDenied, "check OUTBOXD_SOURCE_USER, OUTBOXD_SOURCE_PASSWORD and the server's pg_hba.conf", err, "the database refuses the login")
-	case "3D000":
-		return fault.Config(fault.CodeConfig, "correct the database name in OUTBOXD_SOURCE_URL", err, "the database does not exist")
-	case "42501":
-		return fault.Config(fault.CodeGrantMissing, "grant what the message names to the role outboxd logs in with", err, "a right is missing")
-	}
-	return err
 }
 
 // inFull adds what the server tells beside the message: for a slot that is where

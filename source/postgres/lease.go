@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -34,10 +35,16 @@ func lockKey(name string) int64 {
 	return int64(h.Sum64())
 }
 
+// leaseParams make the server end the session of a frozen holder.
+func leaseParams() map[string]string {
+	return map[string]string{"idle_session_timeout": fmt.Sprintf("%dms", leaseIdleTimeout.Milliseconds())}
+}
+
 // Acquire implements source.Source. It polls with the non-blocking form: a
 // waiting pg_advisory_lock would hold a snapshot, and with it vacuum.
 func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (source.Lease, error) {
-	conn, err := s.connect(ctx, map[string]string{"idle_session_timeout": fmt.Sprintf("%dms", leaseIdleTimeout.Milliseconds())})
+	s.server = ""
+	conn, err := s.connect(ctx, leaseParams())
 	if err != nil {
 		return nil, err
 	}
@@ -47,10 +54,14 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 			closeConn(conn)
 		}
 	}()
+	if err := s.mustBeDirect(ctx, conn); err != nil {
+		return nil, err
+	}
+	s.server = conn.PgConn().Conn().RemoteAddr().String()
 	if err := s.examine(ctx, conn); err != nil {
 		return nil, err
 	}
-	if err := s.mayReplicate(ctx); err != nil {
+	if err := s.mayReplicate(ctx, conn); err != nil {
 		return nil, err
 	}
 	var seen string
@@ -78,13 +89,19 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 }
 
 // mayReplicate judges the right by its effect: managed services give it under other names.
-func (s *Source) mayReplicate(ctx context.Context) error {
-	conn, err := s.connectReplication(ctx)
+func (s *Source) mayReplicate(ctx context.Context, conn *pgx.Conn) error {
+	rep, err := s.connectReplication(ctx)
+	if f := fault.As(err); f != nil && f.Code == fault.CodeGrantMissing {
+		var rds bool
+		if conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication')").Scan(&rds) == nil && rds {
+			f.Fix = "as the master user: GRANT rds_replication TO " + quote(conn.Config().User)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	defer closePgConn(conn)
-	_, err = s.identify(ctx, conn)
+	defer closePgConn(rep)
+	_, err = s.identify(ctx, rep)
 	return err
 }
 

@@ -153,7 +153,8 @@ func (s *Source) ensurePublication(ctx context.Context, conn *pgx.Conn) (*public
 func (s *Source) createPublication(ctx context.Context, conn *pgx.Conn) error {
 	statement := s.publicationSQL(s.tables)
 	if !s.cfg.AutoSetup {
-		return s.setupNeeded("publication", s.cfg.Publication, statement)
+		// A slot comes after its publication, so there is none either.
+		return s.setupNeeded("publication", s.cfg.Publication, statement+"; "+s.slotSQL())
 	}
 	if _, err := conn.Exec(ctx, statement); err != nil {
 		if hasCode(err, "42501") {
@@ -282,7 +283,7 @@ func (s *Source) adoptSlot(ctx context.Context, conn *pgx.Conn, st *slotState, f
 	if st.lost {
 		return 0, s.slotLost(st, nil)
 	}
-	if first.Intended && first.Mode == source.StartAuto {
+	if first.Intended && first.Mode == source.StartAuto && s.cfg.AutoSetup {
 		// Our own half-made first start: nobody knows whether the table was
 		// empty when the slot was made, so only an empty one is beyond doubt.
 		if err := s.mustBeEmpty(ctx, conn); err != nil {

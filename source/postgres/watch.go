@@ -35,7 +35,7 @@ const (
 
 func (s *Source) startWatch(at place) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	own := &Source{cfg: s.cfg, log: s.log, tables: s.tables} // a later Acquire resolves the tables anew
+	own := &Source{cfg: s.cfg, log: s.log, tables: s.tables, server: s.server} // a later Acquire resolves the tables anew
 	w := &watch{source: own, at: at, lost: make(chan error, 1), cancel: cancel}
 	w.ended.Go(func() { w.run(ctx) })
 	return w
