@@ -93,11 +93,12 @@ const (
 	leaseIdleTimeout = 15 * time.Second // after which the server ends a frozen holder's session
 	standbyPoll      = time.Second
 	senderTimeout    = 10 * time.Second // wal_sender_timeout of our session
-	statusInterval   = 3 * time.Second
-	silenceLimit     = 15 * time.Second // a server that answers no status for that long is gone
+	statusInterval   = 4 * time.Second
+	silenceLimit     = 3 * statusInterval // a server that answers no status for that long is gone
 	connectTimeout   = 10 * time.Second
 	idleInterval     = 60 * time.Second // idle progress: the longest wait …
 	idleBytes        = 16 << 20         // … and the most log
+	idleSettle       = 3 * time.Second  // the longest wait after much log was written, or the stream began
 )
 
 // New checks cfg without connecting.

@@ -8,6 +8,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -293,4 +295,13 @@ func FuzzDecode(f *testing.F) {
 		_ = d.message(m) // must not panic
 		d.batch()
 	})
+}
+
+func TestLSNText(t *testing.T) {
+	t.Parallel()
+	for _, lsn := range []uint64{0, 1, 0xf, 0x10, 0xABCDEF, 1 << 32, 0x16B374D848, 1<<64 - 1} {
+		if got, want := lsnText(lsn), pglogrepl.LSN(lsn).String(); got != want {
+			t.Errorf("%#x is %q, want %q", lsn, got, want)
+		}
+	}
 }

@@ -48,10 +48,13 @@ type stream struct {
 	end      pglogrepl.LSN // the log's end by the last keepalive, between transactions
 	asked    bool          // the server asks for a reply
 	urged    pglogrepl.LSN // the last place handed over as urgent
+	stepAt   time.Time     // when idle progress was last made for its bytes, or the stream began
 
 	caughtUp     bool   // the walsender has nothing more for us
 	toldCaughtUp bool   // the engine knows
 	watch        *watch // nil in tests
+	pace         *pace  // nil where reads can't wait for more
+	parsed       int    // messages since the last read
 	slot         string
 	readingFrom  time.Time // silence counts from here: we did not read while handing over
 }
@@ -64,8 +67,9 @@ func startStream(h *pgconn.HijackedConn, at place, dec *decoder, log *zap.Logger
 	s := &stream{
 		conn: h.Conn, log: log, dec: dec, buf: make([]byte, bufferBytes),
 		out: make(chan source.Batch), wake: make(chan struct{}, 1), closing: make(chan struct{}), ended: make(chan struct{}),
-		slot: at.slot, told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, readingFrom: now,
+		slot: at.slot, told: at.lsn, handed: at.lsn, handedAt: now, end: at.lsn, urged: at.lsn, stepAt: now, readingFrom: now,
 	}
+	s.pace = newPace(h.Conn, now)
 	s.confirmed.Store(uint64(at.lsn))
 	s.received.Store(now.UnixNano())
 	// What pgconn read ahead of the hijack is still in its buffer.
@@ -191,6 +195,7 @@ func (s *stream) parse() error {
 		}
 		kind, body := s.buf[s.r], s.buf[s.r+5:s.r+1+length]
 		s.r += 1 + length
+		s.parsed++
 		if err := s.message(kind, body); err != nil {
 			return errors.Join(s.flush(), err) // what was committed before it is not held up
 		}
@@ -346,8 +351,10 @@ func (s *stream) progress() error {
 		s.urged = s.end
 		return s.hand(source.Batch{Position: s.dec.position(s.end), CaughtUp: s.caughtUp, Urgent: true}, s.end)
 	}
-	if s.end > s.handed && (s.end-s.handed >= idleBytes || time.Since(s.handedAt) >= idleInterval) {
-		return s.hand(source.Batch{Position: s.dec.position(s.end), CaughtUp: s.caughtUp}, s.end)
+	if s.idleDue() {
+		// While the next save is not due, a busy server would pile up log.
+		piling := uint64(s.end) >= s.confirmed.Load()+2*idleBytes
+		return s.hand(source.Batch{Position: s.dec.position(s.end), CaughtUp: s.caughtUp, Urgent: piling}, s.end)
 	}
 	if s.caughtUp && !s.toldCaughtUp {
 		handedAt := s.handedAt
@@ -356,6 +363,23 @@ func (s *stream) progress() error {
 		return err
 	}
 	return nil
+}
+
+// idleDue tells whether the log moved enough for a batch without rows.
+func (s *stream) idleDue() bool {
+	now := time.Now()
+	switch {
+	case s.end <= s.handed:
+		return false
+	case s.end-s.handed >= idleBytes:
+		s.stepAt = now
+		return true
+	case now.Sub(s.stepAt) < idleInterval:
+		// Much was written just now, and the server lets go of it only when a place
+		// behind its next snapshot of the running transactions is confirmed: soon after.
+		return now.Sub(s.handedAt) >= idleSettle
+	}
+	return now.Sub(s.handedAt) >= idleInterval
 }
 
 // status tells the server the confirmed place and asks for an answer, which
@@ -384,6 +408,10 @@ func (s *stream) read() error {
 	if s.asked {
 		due = s.statusAt.Add(replyPause)
 	}
+	bulk := s.pace.inBulk()
+	if bulk {
+		due = earliest(due, time.Now().Add(paceWait))
+	}
 	_ = s.conn.SetReadDeadline(due)
 	select {
 	case <-s.closing:
@@ -392,10 +420,21 @@ func (s *stream) read() error {
 		return nil
 	default:
 	}
+	if bulk {
+		// What Confirm does to the deadline from here on is seen at the next turn, very soon.
+		due = time.Unix(1, 0) // what TLS has decoded is there without waiting
+		if s.pace.gather() {
+			due = time.Now().Add(paceWait)
+		}
+		_ = s.conn.SetReadDeadline(due)
+	}
 	n, err := s.conn.Read(s.buf[s.w:])
+	now := time.Now()
+	s.pace.note(n, s.parsed, now)
+	s.parsed = 0
 	if n > 0 {
 		s.w += n
-		s.received.Store(time.Now().UnixNano())
+		s.received.Store(now.UnixNano())
 		return nil
 	}
 	var timeout net.Error
@@ -411,6 +450,13 @@ func (s *stream) read() error {
 		return errors.New("read the stream: the server closed the connection")
 	}
 	return fmt.Errorf("read the stream: %w", err)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 func latest(a, b time.Time) time.Time {
@@ -429,7 +475,7 @@ func (s *stream) makeRoom() {
 			s.buf = make([]byte, bufferBytes)
 		}
 	}
-	if len(s.buf)-s.w < bufferBytes/8 {
+	if s.r > 0 { // the piece of a message
 		s.w = copy(s.buf, s.buf[s.r:s.w])
 		s.r = 0
 	}

@@ -73,25 +73,6 @@ func TestUpdatesAndDeletesAreNoEvents(t *testing.T) {
 	})
 }
 
-// A busy server must not keep log for an outbox that is idle.
-func TestIdleOutboxHoldsNoLog(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, on("postgres15")).withTopics()
-	p := s.active()
-	s.commit(10)
-	s.delivered()
-	s.exec("CREATE TABLE busy (id BIGSERIAL PRIMARY KEY, filler TEXT)")
-	const mebibyte = 1 << 20
-	for range 4 {
-		s.exec("INSERT INTO busy (filler) SELECT repeat(md5(i::text), 32) FROM generate_series(1, 20000) i") // 20 MiB of log
-	}
-	harness.Eventually(t, "the server keeps less log than 20 of the 80 MiB written", func() bool {
-		return s.db.(*harness.Postgres).Retained(t) < 20*mebibyte
-	})
-	s.commit(10)
-	s.finish(p, "idle on a busy server", 0)
-}
-
 // The sink for pipes gives the same events.
 func TestDeliversToStdout(t *testing.T) {
 	eachParallel(t, []stage{on("postgres18"), on("mysql"), on("mariadb1011")}, func(t *testing.T, at stage) {
