@@ -16,12 +16,28 @@ type Outbox struct {
 	Env    map[string]string // of the connector: a checkpoint in Kafka
 	Tail   *Tail
 	types  []string
+	level  checker.Isolation // of those who read the topics
 }
 
 // NewOutbox makes an outbox on a database service, with topics.
 func NewOutbox(t testing.TB, service string, partitions int32) *Outbox {
 	t.Helper()
-	o := &Outbox{DB: NewDatabase(t, service)}
+	return newOutbox(t, service, partitions, checker.Uncommitted)
+}
+
+// NewExactlyOnce is NewOutbox with a connector that delivers exactly once, for
+// readers of what is committed.
+func NewExactlyOnce(t testing.TB, service string, partitions int32) *Outbox {
+	t.Helper()
+	o := newOutbox(t, service, partitions, checker.Committed)
+	o.Env["OUTBOXD_DELIVERY"] = "exactly-once"
+	o.Env["OUTBOXD_NAME"] = Unique("once-") // the transactional id, which all of Kafka shares
+	return o
+}
+
+func newOutbox(t testing.TB, service string, partitions int32, level checker.Isolation) *Outbox {
+	t.Helper()
+	o := &Outbox{DB: NewDatabase(t, service), level: level}
 	o.DB.CreateOutbox(t, Plain)
 	for _, name := range []string{"order-", "invoice-"} {
 		o.types = append(o.types, Unique(name))
@@ -35,7 +51,7 @@ func NewOutbox(t testing.TB, service string, partitions int32) *Outbox {
 		"OUTBOXD_KAFKA_BROKERS": strings.Join(Brokers(t), ","),
 		"OUTBOXD_CHECKPOINT":    "kafka:" + checkpoints,
 	}
-	o.Tail = Follow(t, o.Topics...)
+	o.Tail = FollowAt(t, level, o.Topics...)
 	return o
 }
 
@@ -61,7 +77,7 @@ func (o *Outbox) Finish(t testing.TB, p *Process, what string, window int) {
 	truth := o.DB.Truth(t, Plain.Checker())
 	o.Tail.WaitEvents(t, len(truth))
 	p.Stop(t)
-	report := checker.Check(truth, Records(t, o.Topics...))
+	report := checker.Check(truth, RecordsAt(t, o.level, o.Topics...))
 	t.Logf("%s from %s: %s", what, o.DB.Service(), report.Summary())
 	checker.Require(t, report, window)
 }
