@@ -133,7 +133,7 @@ type Snapshot struct {
 type Batch struct {
 	Rows []Row
 	// Position is the resume point after Rows; zero inside a transaction that
-	// is handed over in pieces (I3).
+	// is handed over in pieces (I3). Such a piece holds rows of that one alone.
 	Position Position
 	// At gives the resume point behind the first n rows, or "" when that is no
 	// commit boundary. It is asked only when a row can't be published, and may be nil.

@@ -64,15 +64,16 @@ type Engine struct {
 	// The rest belongs to the goroutine in Run.
 	lease   source.Lease
 	sink    sink.Sink
-	from    source.Position       // where the next stream starts; settled
-	last    checkpoint.Checkpoint // our own last save, or what was loaded
-	tried   checkpoint.Checkpoint // our own last try, which may have been stored without our hearing of it
-	standby bool                  // another instance holds the lease
-	loaded  bool                  // the checkpoint was loaded under the lease we hold
-	alone   bool                  // what was loaded was our own last save, so nobody was active meanwhile
-	left    *run                  // a session that lost the lease, with events still with the sink
-	refused *refusedRow           // exactly-once: what the sink refused the last time
-	started bool                  // a stream was open once in this process
+	from    source.Position         // where the next stream starts; settled
+	done    checkpoint.Done         // rows behind from that are settled too: the next stream's first
+	last    checkpoint.Checkpoint   // our own last save, or what was loaded
+	tried   []checkpoint.Checkpoint // our own tries since, which may have been stored without our hearing of it
+	standby bool                    // another instance holds the lease
+	loaded  bool                    // the checkpoint was loaded under the lease we hold
+	alone   bool                    // what was loaded was our own last save, so nobody was active meanwhile
+	left    *run                    // a session that lost the lease, with events still with the sink
+	refused *refusedRow             // exactly-once: what the sink refused the last time
+	started bool                    // a stream was open once in this process
 	began   time.Time
 }
 

@@ -445,7 +445,7 @@ func TestEngineKnowsItsOwnSaveInDoubt(t *testing.T) {
 		r.source.LoseLease(true)
 		time.Sleep(5 * time.Second)
 		r.store.ReleaseSaves()
-		r.store.Put(r.engine.tried) // it had arrived
+		r.store.Put(r.engine.tried[0]) // it had arrived
 		r.source.FreeLease()
 		time.Sleep(10 * time.Second)
 		_ = r.end(true)

@@ -384,3 +384,71 @@ func TestEngineRefusedFirstStartLeavesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A transaction that comes in pieces: what is delivered of it when the stream
+// breaks, or the lease is lost for a moment, doesn't come again from the same process.
+func TestEngineRepeatsNothingInsideATransaction(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		do   func(r *rig)
+	}{
+		{"the stream breaks", func(r *rig) { r.source.BreakStream(errors.New("cut")) }},
+		{"the lease is lost", func(r *rig) { r.source.LoseLease(false) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.source.Piece = 20 // of 300; 100 fit into the buffer
+				r.start()
+				r.append("first")
+				time.Sleep(3 * time.Second)
+				r.sink().Hold()
+				r.append(strings.Fields(strings.Repeat("a b c ", 100))...)
+				synctest.Wait()
+				r.sink().ReleaseN(5)
+				synctest.Wait()
+				c.do(r)
+				r.sink().ReleaseAll()
+				time.Sleep(time.Minute)
+				if got := r.delivered(); fmt.Sprint(got) != fmt.Sprint(numbers(1, 301)) {
+					t.Errorf("delivered %v", got)
+				}
+				if r.saved() != "fake:2" {
+					t.Errorf("saved %s", r.saved())
+				}
+				_ = r.end(true)
+			})
+		})
+	}
+}
+
+// Of several saves without an answer any may have been stored: each is our own.
+func TestEngineKnowsEachOfItsSavesInDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.store.HoldSaves()
+		r.append("b")
+		time.Sleep(time.Second)
+		r.append("c")
+		time.Sleep(30 * time.Second) // the first try is given up, others follow
+		synctest.Wait()
+		if n := len(r.engine.tried); n != 2 {
+			t.Fatalf("%d tries are remembered, want one for each place", n)
+		}
+		first := r.engine.tried[0]
+		r.source.LoseLease(true)
+		time.Sleep(5 * time.Second)
+		r.store.ReleaseSaves()
+		r.store.Put(first)
+		r.source.FreeLease()
+		time.Sleep(10 * time.Second)
+		_ = r.end(true)
+		r.expect("nothing twice", 1, 2, 3)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -75,7 +76,7 @@ func (e *Engine) resume(ctx context.Context) error {
 	e.sink.Guard(e.lease.Valid)
 	for {
 		p := e.left.tracker.progress()
-		e.from = p.pos
+		e.from, e.done = p.pos, p.inside
 		switch {
 		case e.left.sinkFailed(p):
 			err := e.left.refuse(p.err)
@@ -161,14 +162,14 @@ func (e *Engine) decide(ctx context.Context) error {
 		return fmt.Errorf("load checkpoint: %w", err)
 	case c.Intent():
 		return e.first(ctx, true)
-	case e.from != "" && e.Transactions == nil && (c.Equal(e.last) || c.Equal(e.tried)):
+	case e.from != "" && e.Transactions == nil && (c.Equal(e.last) || slices.ContainsFunc(e.tried, c.Equal)):
 		e.last, e.alone = c, true
 		// Nobody saved since we did, so nobody was active: go on from what we
 		// know to be settled, which may be past the save, without a repeat (I9).
 		return nil
 	}
 	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
-	e.from, e.last = c.Position, c
+	e.from, e.done, e.last = c.Position, c.Done, c
 	e.update(func(s *Status) {
 		s.Settled, s.Saved, s.LastSaved = c.Position, c.Position, c.SavedAt
 		s.CaughtUpAt = c.SavedAt // the last moment we can vouch for
@@ -228,10 +229,15 @@ func (e *Engine) save(ctx context.Context, pos source.Position) error {
 }
 
 // attempt makes the checkpoint of pos and remembers it: a save without an
-// answer may be stored, and is not another instance's.
+// answer may be stored, now or later, and is not another instance's. A further
+// try for the same place is the same checkpoint.
 func (e *Engine) attempt(pos source.Position) checkpoint.Checkpoint {
-	e.tried = checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
-	return e.tried
+	if n := len(e.tried); n > 0 && e.tried[n-1].Position == pos {
+		return e.tried[n-1]
+	}
+	c := checkpoint.Checkpoint{Name: e.Name, Position: pos, SavedAt: time.Now().UTC()}
+	e.tried = append(e.tried, c)
+	return c
 }
 
 // store is the only caller of Store.Save for a place. It may run beside Run's
@@ -245,6 +251,6 @@ func (e *Engine) store(ctx context.Context, c checkpoint.Checkpoint) error {
 
 // note remembers c as our last save.
 func (e *Engine) note(c checkpoint.Checkpoint) {
-	e.last = c
+	e.last, e.tried = c, nil // what came before can't be stored after it
 	e.update(func(s *Status) { s.Saved, s.LastSaved, s.SaveErr = c.Position, c.SavedAt, nil })
 }

@@ -54,7 +54,8 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 	e.activate(r)
 	began := e.from
 	err = r.run(ctx, reading)
-	e.from = r.tracker.progress().pos
+	p := r.tracker.progress()
+	e.from, e.done = p.pos, p.inside
 	if r.void != nil { // no lock: the sink is closed
 		e.refused = r.void
 	}
@@ -68,9 +69,7 @@ func (e *Engine) newRun(stream source.Stream) *run {
 		r.committer = e.sink.(sink.Committer) // openSink has looked
 		l.inside, l.unsaved = true, math.MaxInt
 	}
-	if e.from == e.last.Position {
-		r.skip = e.last.Done
-	}
+	r.skip = e.done
 	r.tracker = newTracker(l, e.from, r.skip)
 	return r
 }

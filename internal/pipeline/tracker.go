@@ -39,8 +39,8 @@ type tracker struct {
 	saved    source.Position
 	covered  int             // rows settled up to pos and not saved
 	beyond   int             // rows settled behind pos, inside a transaction that goes on
-	inside   checkpoint.Done // exactly-once: rows of the prefix behind pos
-	kept     checkpoint.Done // what of that is saved
+	inside   checkpoint.Done // rows of the prefix behind pos
+	kept     checkpoint.Done // exactly-once: what of that is saved
 	waiting  time.Time       // exactly-once: commit time of the oldest row that is not committed in Kafka
 	urgent   bool            // the server waits for pos
 	newest   time.Time       // commit time of the last row of the prefix
@@ -141,11 +141,11 @@ func (k *tracker) pop() {
 	if t.rows > 0 {
 		k.newest = t.newest
 	}
-	if k.limit.inside && t.rows > 0 {
+	if t.rows > 0 {
 		k.inside = t.inside
-		if k.waiting.IsZero() {
-			k.waiting = t.oldest
-		}
+	}
+	if k.limit.inside && t.rows > 0 && k.waiting.IsZero() {
+		k.waiting = t.oldest
 	}
 	if t.pos != "" { // I3: only commit boundaries move the place
 		k.pos, k.inside = t.pos, checkpoint.Done{}
@@ -161,8 +161,8 @@ func (k *tracker) pop() {
 type progress struct {
 	pos    source.Position // settled prefix
 	rows   int             // rows a save of pos would cover
-	inside checkpoint.Done // exactly-once: rows settled behind pos
-	moved  bool            // pos or inside differs from what is saved
+	inside checkpoint.Done // rows settled behind pos, in a transaction that goes on
+	moved  bool            // pos, or with exactly-once inside, differs from what is saved
 	urgent bool
 	open   int   // tickets without an outcome
 	failed int   // tickets that failed
@@ -173,7 +173,7 @@ func (k *tracker) progress() progress {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return progress{
-		pos: k.pos, inside: k.inside, rows: k.covered, moved: k.pos != k.saved || k.inside != k.kept,
+		pos: k.pos, inside: k.inside, rows: k.covered, moved: k.pos != k.saved || k.limit.inside && k.inside != k.kept,
 		urgent: k.urgent, open: k.unsettle, failed: k.failed, err: k.err,
 	}
 }

@@ -228,8 +228,9 @@ func (d *decoder) full() bool {
 // idle reports whether nothing is under way and nothing waits.
 func (d *decoder) idle() bool { return d.tx == nil && len(d.rows) == 0 }
 
-// batch takes committed rows: a piece without a position when there are more
-// than fit one batch, else all of them with the place behind them (I3).
+// batch takes committed rows: all of them with the place behind them (I3), or,
+// when a large transaction is the last of them, first what stands before it, and
+// then the large one in pieces without a position.
 func (d *decoder) batch() (b source.Batch, ok bool) {
 	if d.settled == 0 {
 		return b, false
@@ -237,6 +238,10 @@ func (d *decoder) batch() (b source.Batch, ok bool) {
 	n := d.settled
 	if n > batchRows+batchRows/2 {
 		n = batchRows
+		if last := len(d.ends) - 1; !d.split && last > 0 {
+			n, b.At = d.ends[last-1].rows, d.borders()
+			b.Position = b.At(n)
+		}
 	}
 	b.Rows = d.rows[:n:n]
 	d.settled -= n

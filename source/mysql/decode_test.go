@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -558,6 +559,46 @@ func TestDecodeFoldsNames(t *testing.T) {
 	mustFeed(t, d, l.anonymous(), l.query("BEGIN"), l.outbox(), l.row(1), l.xid())
 	if rows, _ := take(t, d); len(rows) != 1 {
 		t.Errorf("rows %v", rows)
+	}
+}
+
+// What stands before a large transaction has a position of its own: a piece
+// holds rows of one transaction alone.
+func TestDecodeSmallBeforeLarge(t *testing.T) {
+	t.Parallel()
+	for _, by := range []place{inFile, byGTID} {
+		l, d := &binlog{pos: 4}, testDecoder(by)
+		size := []int{3, 4, 2*batchRows + 7}
+		for i, rows := range size {
+			if by.byGTID {
+				mustFeed(t, d, l.gtid(serverA, uint64(i+11)))
+			} else {
+				mustFeed(t, d, l.anonymous())
+			}
+			mustFeed(t, d, l.query("BEGIN"), l.outbox())
+			for n := range rows {
+				mustFeed(t, d, l.row(uint64(n)))
+			}
+			mustFeed(t, d, l.xid())
+		}
+		var rows []int
+		var places []source.Position
+		for {
+			b, ok := d.batch()
+			if !ok {
+				break
+			}
+			rows, places = append(rows, len(b.Rows)), append(places, b.Position)
+			if first, last := b.Rows[0].Tx, b.Rows[len(b.Rows)-1].Tx; b.Position == "" && first != last {
+				t.Errorf("a piece holds rows of %s and %s", first.ID, last.ID)
+			}
+		}
+		if want := []int{7, batchRows, batchRows + 7}; !slices.Equal(rows, want) {
+			t.Fatalf("batches of %v, want %v", rows, want)
+		}
+		if places[0] == "" || places[1] != "" || places[2] == "" || places[0] == places[2] {
+			t.Errorf("places %q", places)
+		}
 	}
 }
 

@@ -121,8 +121,8 @@ func TestSlowKafka(t *testing.T) {
 		p.Heal()
 	}
 	for _, s := range all {
-		// The database took the lease with it, so what was on the wire then is in doubt, and may come again: less than the buffer.
-		s.Finish(t, s.p, "Kafka stalled, then the database stopped", buffer/bulkBytes+bulkRows)
+		// The database took the lease with it; nobody else was active meanwhile, so the sink finishes what it had.
+		s.Finish(t, s.p, "Kafka stalled, then the database stopped", 0)
 	}
 }
 
