@@ -80,6 +80,7 @@ func postgresConfig(c *config.Config, login config.Login) postgres.Config {
 		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
 		Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup,
 		MessagePrefix: c.Postgres.MessagePrefix,
+		Failover:      c.Postgres.Failover,
 		Snapshot:      postgres.Snapshot{Where: c.Postgres.Where, OrderBy: c.Postgres.OrderBy, Aggregate: aggregateOf(c)},
 	}
 }

@@ -74,6 +74,7 @@ type Login struct {
 type Postgres struct {
 	Slot        string
 	Publication string
+	Failover    bool // the slot is one that standbys keep
 	// MessagePrefix is that of logical messages which are events; empty: none are.
 	MessagePrefix string
 

@@ -26,7 +26,6 @@ func laterRows() []Variable {
 		{"KAFKA_SASL_PASSWORD", "login at the brokers", ""},
 		{"KAFKA_SASL_OAUTH_*", "login at the brokers", ""},
 		{"KAFKA_ALLOW_PLAINTEXT", "login at the brokers without TLS", "false"},
-		{"POSTGRES_FAILOVER_SLOT", "a slot that is kept on standbys", "false"},
 		{"HTTP_TOKEN", "acting endpoints", ""},
 		{"HTTP_VIEW_TOKEN", "a guard before page and status", ""},
 		{"HTTP_SHOW_PAYLOADS", "payloads on the page", "false"},

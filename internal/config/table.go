@@ -116,6 +116,8 @@ func sourceRows() []Variable {
 				func(s string) bool {
 					return len(s) <= 200 && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd })
 				})},
+		{Name: "OUTBOXD_POSTGRES_FAILOVER_SLOT", Default: "false", Meaning: "`true`: the slot is a failover slot, which standbys with `sync_replication_slots` keep, so that the log can be followed to a promoted one. PostgreSQL 17 and newer",
+			kind: boolean(func(c *Config) *bool { return &c.Postgres.Failover })},
 		{Name: "OUTBOXD_AUTO_SETUP", Default: "true", Meaning: "whether `run` may create publication, slot and checkpoint topic; `false`: it creates nothing and prints the SQL or the command",
 			kind: boolean(func(c *Config) *bool { return &c.AutoSetup })},
 		{Name: "OUTBOXD_SETUP_URL", Unset: "the source's", Secret: true, Meaning: "another login, for `setup` alone; Postgres only, for `setup` makes nothing in MySQL",

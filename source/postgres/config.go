@@ -44,6 +44,8 @@ type Config struct {
 	MessagePrefix string
 	// Slot and Publication names; taken literally.
 	Slot, Publication string
+	// Failover makes the slot one that standbys keep (PostgreSQL 17 and newer).
+	Failover bool
 	// AutoSetup allows Begin to create publication and slot.
 	AutoSetup bool
 	// Snapshot is asked with StartSnapshot alone.
@@ -126,7 +128,11 @@ func (s *Source) publicationSQL(tables []TableName) string {
 }
 
 func (s *Source) slotSQL() string {
-	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", quoteLiteral(s.cfg.Slot))
+	more := ""
+	if s.cfg.Failover {
+		more = ", failover => true"
+	}
+	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'%s)", quoteLiteral(s.cfg.Slot), more)
 }
 
 func dropSlotSQL(slot string) string {

@@ -137,6 +137,9 @@ func (s *Source) judge(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgConn, 
 	if err := s.freeSlot(ctx, conn, st); err != nil {
 		return at, err
 	}
+	if err := s.keepOnStandbys(ctx, conn, rep, st); err != nil {
+		return at, err
+	}
 	at.timeline = id.timeline
 	p, err := s.judgePublication(ctx, conn, at)
 	if err != nil {

@@ -29,6 +29,9 @@ func (s *Source) examine(ctx context.Context, conn *pgx.Conn) error {
 	if version < 150000 {
 		return fault.Config(fault.CodeServerSetting, "use PostgreSQL 15 or newer", nil, "the server is PostgreSQL %d", version/10000)
 	}
+	if s.cfg.Failover && version < 170000 {
+		return fault.Config(fault.CodeServerSetting, "leave OUTBOXD_POSTGRES_FAILOVER_SLOT unset", nil, "the server is PostgreSQL %d, failover slots came with 17", version/10000)
+	}
 	if standby {
 		return errStandby
 	}

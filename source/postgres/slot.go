@@ -26,6 +26,7 @@ type slotState struct {
 	why       string // wal_status, and on PostgreSQL 17 the reason, as the server words them
 	activePID int32
 	activeApp string // application_name of the session that reads it
+	failover  bool   // standbys keep it
 	twoPhase  bool   // it sends prepared transactions before they are committed
 }
 
@@ -36,10 +37,11 @@ func (s *Source) slot(ctx context.Context, conn *pgx.Conn) (*slotState, error) {
 	err := conn.QueryRow(ctx, `
 		SELECT coalesce(s.plugin, ''), coalesce(s.database, ''), s.confirmed_flush_lsn::text,
 		       coalesce(s.wal_status, '') = 'lost',
-		       concat_ws(', ', 'wal_status ' || s.wal_status, 'invalidation_reason ' || (to_jsonb(s)->>'invalidation_reason')), coalesce(s.active_pid, 0), coalesce(a.application_name, ''), s.two_phase
+		       concat_ws(', ', 'wal_status ' || s.wal_status, 'invalidation_reason ' || (to_jsonb(s)->>'invalidation_reason')), coalesce(s.active_pid, 0), coalesce(a.application_name, ''), s.two_phase,
+		       coalesce((to_jsonb(s)->>'failover')::bool, false)
 		FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 		WHERE s.slot_name = $1`, s.cfg.Slot).
-		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp, &st.twoPhase)
+		Scan(&st.plugin, &st.database, &confirmed, &st.lost, &st.why, &st.activePID, &st.activeApp, &st.twoPhase, &st.failover)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -356,7 +358,7 @@ func (s *Source) awaitSlot(ctx context.Context, conn *pgx.Conn, rep *pgconn.PgCo
 	}
 	pid, made := rep.PID(), make(chan result, 1)
 	go func() {
-		r, err := pglogrepl.CreateReplicationSlot(ctx, rep, quote(s.cfg.Slot), "pgoutput", pglogrepl.CreateReplicationSlotOptions{SnapshotAction: "EXPORT_SNAPSHOT"})
+		r, err := s.makeSlot(ctx, rep)
 		made <- result{r, err}
 	}()
 	slow := time.NewTicker(slotWait)

@@ -76,9 +76,11 @@ postgres_copy() {
 }
 # postgres_follow STANDBY: how it follows its primary; PostgreSQL 17 and newer keep failover slots too.
 postgres_follow() {
-  echo "-c hot_standby_feedback=on -c wal_receiver_status_interval=1s -c primary_slot_name=standby" \
+  local sync=''
+  case $1 in postgres17* | postgres18*) sync="-c sync_replication_slots=on" ;; esac
+  # One line: pg_ctl gives it to a shell.
+  echo "$sync -c hot_standby_feedback=on -c wal_receiver_status_interval=1s -c primary_slot_name=standby" \
     "-c primary_conninfo='host=127.0.0.1 port=$(port "$(primary "$1")") user=postgres dbname=postgres application_name=standby'"
-  case $1 in postgres17* | postgres18*) echo "-c sync_replication_slots=on" ;; esac
 }
 
 postgres_ready() { native_running "$1" && "$(postgres_home "$1")/bin/pg_isready" -q -h 127.0.0.1 -p "$(port "$1")"; }
