@@ -13,6 +13,10 @@ import (
 // damaged record or somebody else's record is never ErrNone (I6).
 var ErrNone = errors.New("no checkpoint was ever saved")
 
+// ErrOpen is what Load returns while a transaction that may hold the checkpoint
+// is open. Opening the sink of that transactional id ends it.
+var ErrOpen = errors.New("a transaction that holds the checkpoint is open: it can be read when the transaction has ended")
+
 // Checkpoint is everything a restart needs.
 type Checkpoint struct {
 	// Name of the connector it belongs to. A store refuses another one's with fault.CodeForeign.

@@ -70,6 +70,13 @@ type Source interface {
 	Open(ctx context.Context, from Position) (Stream, error)
 }
 
+// Judge is an optional ability of a Source: it judges a stored place as Open
+// does, and opens nothing. Exactly-once delivery asks it before it fences anybody
+// off, who might be another connector that was given the same name.
+type Judge interface {
+	Judge(ctx context.Context, from Position) error
+}
+
 // Lease is the right to be the only active reader. It is safe for concurrent use.
 type Lease interface {
 	// Done is closed when the lease can no longer be vouched for.

@@ -2,11 +2,12 @@ package topic
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outboxd/outboxd/checkpoint"
 )
 
 // piece is what one fetch gave: the batches that hold anything, and the offset
@@ -150,8 +151,6 @@ func (s *scan) pick(items []item, b *sarama.RecordBatch, from, to int64) []item 
 	return items
 }
 
-var errOpen = errors.New("a transaction that holds the checkpoint is open: it can be read when the transaction has ended")
-
 // take is called for the newest item first.
 func (s *scan) take(i item) error {
 	if i.batch.Control {
@@ -166,7 +165,7 @@ func (s *scan) take(i item) error {
 	if i.batch.IsTransactional {
 		commit, ended := s.committed[i.batch.ProducerID]
 		if !ended {
-			return errOpen
+			return checkpoint.ErrOpen
 		}
 		if !commit {
 			return nil

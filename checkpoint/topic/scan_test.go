@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
+
+	"github.com/outboxd/outboxd/checkpoint"
 )
 
 // fakeLog is a log as a broker gives it through sarama: whole batches, at least
@@ -191,8 +193,8 @@ func TestScanRefusesAnOpenTransaction(t *testing.T) {
 	l.put("a/place", "1")
 	l.transactional(5, rec("a/place", "2"))
 	l.marker(6, 1)
-	if _, err := read(&l); !errors.Is(err, errOpen) {
-		t.Fatalf("got %v, want %v", err, errOpen)
+	if _, err := read(&l); !errors.Is(err, checkpoint.ErrOpen) {
+		t.Fatalf("got %v, want %v", err, checkpoint.ErrOpen)
 	}
 }
 

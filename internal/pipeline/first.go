@@ -19,7 +19,7 @@ import (
 func (e *Engine) prepare(ctx context.Context) error {
 	steps := []func(context.Context) error{e.hold, e.load, e.resume, e.openSink}
 	if e.Transactions != nil { // the sink ends what its predecessor left open, and only then the checkpoint counts
-		steps = []func(context.Context) error{e.hold, e.openSink, e.load}
+		steps = []func(context.Context) error{e.hold, e.recognise, e.openSink, e.load}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -43,6 +43,26 @@ func (e *Engine) hold(ctx context.Context) error {
 		e.lease, e.standby = lease, false
 	}
 	return nil
+}
+
+// recognise makes sure that the checkpoint is ours before the sink fences off
+// whoever has our transactional id: it may be another database's connector that was
+// given the same name.
+func (e *Engine) recognise(ctx context.Context) error {
+	judge, able := e.Source.(source.Judge)
+	if e.sink != nil || e.started || !able {
+		return nil
+	}
+	c, err := e.Store.Load(ctx)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone), errors.Is(err, checkpoint.ErrOpen):
+		return nil
+	case err != nil:
+		return inPart("checkpoint", fmt.Errorf("load checkpoint: %w", err))
+	case c.Intent():
+		return nil
+	}
+	return inPart("source", judge.Judge(ctx, c.Position))
 }
 
 func (e *Engine) openSink(ctx context.Context) error {

@@ -40,29 +40,42 @@ func (q *session) register(serverID uint32, user string) error {
 	return nil
 }
 
-// Open implements source.Source. The place is judged on a session of its own;
-// then the dump's connection is set up as a replica sets it up.
-func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
+// Judge implements source.Judge.
+func (s *Source) Judge(ctx context.Context, from source.Position) error {
+	_, err := s.accept(ctx, from)
+	return err
+}
+
+// accept reads a position that was saved, and judges it over a session of its own.
+func (s *Source) accept(ctx context.Context, from source.Position) (place, error) {
 	at, err := parsePlace(from)
 	if kind := from.Kind(); err != nil && kind != "" && kind != "my" && kind != "maria" {
-		return nil, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
+		return at, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
 			"the checkpoint is of another kind of database (%s), the source is MySQL or MariaDB", kind)
 	}
 	if err != nil {
-		return nil, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
+		return at, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
 	}
 	q, err := s.connect(ctx)
 	if err != nil {
-		return nil, err
+		return at, err
 	}
 	if s.server, err = s.ask(ctx, q); err == nil {
 		err = s.judge(ctx, q, at)
 	}
 	q.close()
+	return at, err
+}
+
+// Open implements source.Source. The place is judged on a session of its own;
+// then the dump's connection is set up as a replica sets it up.
+func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
+	at, err := s.accept(ctx, from)
 	if err != nil {
 		return nil, err
 	}
-	if q, err = s.connect(ctx); err != nil {
+	q, err := s.connect(ctx)
+	if err != nil {
 		return nil, err
 	}
 	dec, err := newDecoder(s, at, s.log)

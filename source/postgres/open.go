@@ -15,16 +15,45 @@ import (
 	"github.com/outboxd/outboxd/source"
 )
 
-// Open implements source.Source. All questions go over a session of their own
-// before the replication connection streams.
-func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
+// stored reads a position that was saved.
+func stored(from source.Position) (place, error) {
 	at, err := parsePlace(from)
 	if kind := from.Kind(); err != nil && kind != "" && kind != "pg" {
-		return nil, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
+		return at, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
 			"the checkpoint is of another kind of database (%s), the source is PostgreSQL", kind)
 	}
 	if err != nil {
-		return nil, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
+		return at, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
+	}
+	return at, nil
+}
+
+// Judge implements source.Judge.
+func (s *Source) Judge(ctx context.Context, from source.Position) error {
+	at, err := stored(from)
+	if err != nil {
+		return err
+	}
+	conn, err := s.connect(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	rep, err := s.connectReplication(ctx)
+	if err != nil {
+		return err
+	}
+	defer closePgConn(rep)
+	_, err = s.judge(ctx, conn, rep, at)
+	return err
+}
+
+// Open implements source.Source. All questions go over a session of their own
+// before the replication connection streams.
+func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
+	at, err := stored(from)
+	if err != nil {
+		return nil, err
 	}
 	conn, err := s.connect(ctx, nil)
 	if err != nil {

@@ -146,6 +146,37 @@ func TestExactlyOnceBesideAnOpenTransaction(t *testing.T) {
 	s.finish(p, "exactly once, beside an open transaction", 0)
 }
 
+// Two databases whose connectors were given the same name: the second one is
+// refused before it fences off the first, which notices nothing.
+func TestExactlyOnceNameOfAnother(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).exactlyOnce().withTopics()
+		p := s.active()
+		s.commit(50)
+		s.delivered()
+		other := newScene(t, at)
+		if at.postgres() { // lease and slot are of the database
+			other.env["OUTBOXD_POSTGRES_SLOT"] = harness.Unique("slot_")
+			other.env["OUTBOXD_POSTGRES_PUBLICATION"] = harness.Unique("publication_")
+		}
+		for _, name := range []string{"OUTBOXD_DELIVERY", "OUTBOXD_NAME", "OUTBOXD_CHECKPOINT"} {
+			other.env[name] = s.env[name]
+		}
+		if at.postgres() {
+			refused(t, other.start(), 3, "foreign")
+		} else { // the same server's log: only the table is another
+			other.env["OUTBOXD_SOURCE_URL"] = newScene(t, on("postgres17")).env["OUTBOXD_SOURCE_URL"]
+			refused(t, other.start(), 3, "foreign")
+		}
+		s.commit(50)
+		s.delivered()
+		if n, _ := p.Metric("outboxd_restarts_total"); n != 0 {
+			t.Errorf("%v restarts of the one that was there first", n)
+		}
+		s.finish(p, "exactly once, beside another of its name", 0)
+	})
+}
+
 // Without its checkpoint nobody knows what was delivered behind the slot's place.
 func TestExactlyOnceNeedsItsCheckpoint(t *testing.T) {
 	t.Parallel()
