@@ -46,7 +46,33 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 		r.Status = preflight.Fail
 		return []preflight.Result{r}
 	}
-	return append([]preflight.Result{r}, checkVersion(up, codec)...)
+	results := append([]preflight.Result{r}, checkVersion(up, codec)...)
+	if cfg.TransactionalID != "" {
+		results = append(results, checkTransactions(up, cfg.TransactionalID))
+	}
+	return results
+}
+
+// checkTransactions looks for the coordinator, which takes the right to
+// Describe the transactional id. Asking it for a producer id would fence off a
+// running instance.
+func checkTransactions(b *sarama.Broker, id string) preflight.Result {
+	r := preflight.Result{ID: "kafka.transactional_id", Status: preflight.OK}
+	answer, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: id, CoordinatorType: sarama.CoordinatorTransaction})
+	if err == nil {
+		err = code(answer.Err)
+	}
+	switch {
+	case err == nil:
+		r.Found = fmt.Sprintf("transactional id %q has a coordinator, %s", id, answer.Coordinator.Addr())
+	case errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable): // the first one ever makes the brokers' own topic
+		r.Status, r.Found = preflight.Warn, fmt.Sprintf("transactional id %q has no coordinator yet", id)
+		r.Fix = []string{"Run check again in a moment; when it stays so, see whether the topic __transaction_state can be made: transaction.state.log.replication.factor, and as many brokers."}
+	default:
+		r.Status, r.Found = preflight.Fail, fmt.Sprintf("look for the coordinator of transactional id %q: %v", id, err)
+		r.Fix = []string{fmt.Sprintf("Allow this user to Describe and Write the transactional id: kafka-acls.sh --add --allow-principal User:… --operation Describe --operation Write --transactional-id %s", id)}
+	}
+	return r
 }
 
 func checkVersion(b *sarama.Broker, codec sarama.CompressionCodec) []preflight.Result {

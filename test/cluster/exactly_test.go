@@ -36,7 +36,7 @@ func TestExactlyOnceThroughFaults(t *testing.T) {
 				p = harness.Start(t, harness.Command{Env: o.Env})
 			}
 			more()
-			for range harness.Times(1, 10) {
+			for range harness.Times(1, 3) {
 				victim := leader(t, o.Topics[0])
 				harness.Ctl(t, "kill", victim)
 				again()

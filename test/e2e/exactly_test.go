@@ -17,7 +17,7 @@ func TestExactlyOnceKilled(t *testing.T) {
 		p := s.active()
 		l := s.committing(1000)
 		counts := []int{1, 250, 97, 400}
-		for i := range harness.Times(4, 50) {
+		for i := range harness.Times(4, 20) {
 			s.more(counts[i%len(counts)])
 			p.Kill()
 			p = s.active()
@@ -33,7 +33,7 @@ func TestExactlyOnceBrokerKilled(t *testing.T) {
 		s := newScene(t, at).exactlyOnce().withTopics()
 		p := s.active()
 		l := s.committing(1000)
-		for i := range harness.Times(1, 10) {
+		for i := range harness.Times(1, 4) {
 			s.more(300)
 			harness.Ctl(t, [...]string{"kill", "stop"}[i%2], "kafka")
 			harness.Ctl(t, "start", "kafka")
@@ -50,7 +50,7 @@ func TestExactlyOnceDatabaseKilled(t *testing.T) {
 		s := newScene(t, at).exactlyOnce().withTopics()
 		p := s.active()
 		l := s.committing(1000)
-		for range harness.Times(1, 10) {
+		for range harness.Times(1, 4) {
 			s.more(200)
 			harness.Ctl(t, "kill", at.service)
 			harness.Ctl(t, "start", at.service)

@@ -17,7 +17,7 @@ func TestKilled(t *testing.T) {
 		p := s.active()
 		l := s.committing(1500)
 		counts := []int{1, 250, 97, 600, 333}
-		kills := harness.Times(8, 100)
+		kills := harness.Times(8, 40)
 		for i := range kills {
 			if i%2 == 0 {
 				s.more(counts[i%len(counts)])
@@ -54,7 +54,7 @@ func TestDatabaseKilled(t *testing.T) {
 		s := newScene(t, at).withTopics()
 		p := s.active()
 		l := s.committing(1000)
-		for range harness.Times(2, 10) {
+		for range harness.Times(2, 5) {
 			s.more(200)
 			harness.Ctl(t, "kill", at.service)
 			harness.Ctl(t, "start", at.service)
@@ -99,7 +99,7 @@ func brokerFault(t *testing.T, at stage, action string) {
 	s := newScene(t, at).withTopics()
 	p := s.active()
 	l := s.committing(1000)
-	for range harness.Times(1, 5) {
+	for range harness.Times(1, 4) {
 		s.more(300)
 		harness.Ctl(t, action, "kafka")
 		harness.Ctl(t, "start", "kafka")

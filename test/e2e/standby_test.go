@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/outboxd/outboxd/test/harness"
 )
 
 // A second instance is ready as a standby, publishes nothing, and takes over.
@@ -38,6 +41,33 @@ func takeOver(t *testing.T, at stage, end syscall.Signal, window int) {
 	s.more(200)
 	s.end(l)
 	s.finish(second, "taken over after "+end.String(), window)
+}
+
+// A standby asks for the lease once a second, and leaves no line in the server's log.
+func TestStandbyIsQuiet(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		first := s.active()
+		second := s.start()
+		second.WaitReady(t)
+		source, err := url.Parse(s.env["OUTBOXD_SOURCE_URL"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		database := strings.TrimPrefix(source.Path, "/")
+		before := len(harness.ServerLog(t, at.service))
+		harness.Never(t, "a complaint about a standby in the server's log", func() bool {
+			for _, line := range harness.ServerLog(t, at.service)[before-1:] {
+				if strings.Contains(line, database) && !strings.Contains(line, "LOG:") {
+					t.Log(line)
+					return true
+				}
+			}
+			return false
+		})
+		second.Stop(t)
+		first.Stop(t)
+	})
 }
 
 // An instance that was active, lost its lease with its connections, and finds another one active is a standby then.

@@ -43,6 +43,17 @@ func Ctl(t testing.TB, action, service string) {
 	})
 }
 
+// ServerLog is what a service has logged since its start; nothing when its
+// address was given from outside.
+func ServerLog(t testing.TB, service string) []string {
+	t.Helper()
+	out, err := exec.Command(Need(t, "OUTBOXD_TEST_CTL"), "log", service).Output()
+	if err != nil {
+		t.Fatalf("ctl log %s: %v", service, err)
+	}
+	return strings.Split(string(out), "\n")
+}
+
 // address is the host:port of a service.
 func address(t testing.TB, service string) string {
 	t.Helper()

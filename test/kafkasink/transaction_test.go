@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/preflight"
 	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/sink/kafka"
 	"github.com/outboxd/outboxd/test/harness"
@@ -373,6 +375,29 @@ func TestTransactionsRefused(t *testing.T) {
 	_, err = kafka.Open(limited(t), kafka.Config{Brokers: real.brokers, TransactionalID: real.id, TransactionTimeout: 24 * time.Hour}, zap.NewNop())
 	if f := fault.As(err); f == nil || f.Exit != fault.ExitConfig {
 		t.Errorf("with a timeout beyond the brokers': %v", err)
+	}
+}
+
+func TestCheckTransactions(t *testing.T) {
+	l, cluster := onFake(t)
+	status := func(cfg kafka.Config) (found string, s preflight.Status) {
+		for _, r := range kafka.Check(limited(t), cfg) {
+			if r.ID == "kafka.transactional_id" {
+				return r.Found, r.Status
+			}
+		}
+		return "", ""
+	}
+	with := kafka.Config{Brokers: l.brokers, TransactionalID: l.id}
+	if found, s := status(with); s != preflight.OK || !strings.Contains(found, l.id) {
+		t.Errorf("%s %s", s, found)
+	}
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.TransactionalIDAuthorizationFailed, Count: 1})
+	if found, s := status(with); s != preflight.Fail {
+		t.Errorf("%s %s", s, found)
+	}
+	if found, _ := status(kafka.Config{Brokers: l.brokers}); found != "" {
+		t.Errorf("checked without transactions: %s", found)
 	}
 }
 

@@ -26,6 +26,7 @@ compose() {
 }
 
 compose_fetch() { compose pull -q "$1" >&2; }
+compose_log() { compose logs --no-log-prefix "$1"; }
 compose_running() { [ -n "$(compose ps -q --status running "$1" 2>/dev/null)" ]; }
 compose_start() {
   compose up -d --wait "$1" >&2 || { compose logs --tail 20 "$1" >&2; fail "$1: the container did not become healthy"; }

@@ -179,6 +179,7 @@ start_once() {
   native_wait "$1"
   "${kind}_after_start" "$1"
 }
+native_log() { cat "$(log "$1")"; }
 native_wait() { if [ "$1" = kafka3 ]; then together native_wait; return; fi; await "$1" 60 "$(kind "$1")_ready" "$1" || exit 1; }
 
 native_stop() {
