@@ -29,8 +29,9 @@ func TestBadSettings(t *testing.T) {
 		"OUTBOXD_KAFKA_TOPIC_PARTITIONS=0", "OUTBOXD_KAFKA_PARTITIONER=random", "OUTBOXD_TOPIC=a {nonsense} b", "OUTBOXD_HEADERS=id,nonsense",
 		"OUTBOXD_ON_NULL_KEY=drop", "OUTBOXD_DRAIN_TIMEOUT=soon", "OUTBOXD_START_TIMEOUT=10", "OUTBOXD_HTTP_ADDR=8080",
 		"OUTBOXD_LOG_LEVEL=verbose", "OUTBOXD_LOG_FORMAT=xml", "OUTBOXD_POSTGRES_SLOT=My-Slot",
+		"OUTBOXD_DELIVERY=exactly-twice", "OUTBOXD_TRANSACTION_TIMEOUT=10ms",
 		// not there yet: refused by name, never accepted and ignored
-		"OUTBOXD_DELIVERY=exactly-once", "OUTBOXD_ON_STOP=hold",
+		"OUTBOXD_ON_STOP=hold",
 		"OUTBOXD_ON_REJECT=dead-letter", "OUTBOXD_PAYLOAD_FORMAT=envelope", "OUTBOXD_KAFKA_TLS=on", "OUTBOXD_HTTP_TOKEN=abc",
 		"OUTBOXD_COLUMN_PLACEMENT=tenant:header", "OUTBOXD_TABLE_ORDERS_COLUMN_ID=x",
 		// names
