@@ -220,12 +220,14 @@ func TestSchemaChanges(t *testing.T) {
 					"CREATE DOMAIN later AS bytea", "ALTER TABLE outbox ADD raw later", `INSERT INTO outbox VALUES (8, 't', 'e8', NULL, '\x00ff')`,
 					"BEGIN", "ALTER TABLE outbox DROP raw", insertTail(9), "ROLLBACK",
 					`INSERT INTO outbox VALUES (10, 't', 'e10', NULL, '\x01')`,
-					"ALTER TABLE outbox RENAME TO kept", "CREATE TABLE outbox (id bigint)", "INSERT INTO outbox VALUES (11)", "INSERT INTO kept VALUES (12, 't', 'no', NULL, NULL)",
-					"DROP TABLE outbox", "ALTER TABLE kept RENAME TO outbox", `INSERT INTO outbox VALUES (13, 't', 'e13', NULL, '\x02')`,
 				)
-				if stopped {
+				if stopped { // a stream would end: the new table is not in the publication
+					exec(t, a,
+						"ALTER TABLE outbox RENAME TO kept", "CREATE TABLE outbox (id bigint)", "INSERT INTO outbox VALUES (11)", "INSERT INTO kept VALUES (12, 't', 'no', NULL, NULL)",
+						"DROP TABLE outbox", "ALTER TABLE kept RENAME TO outbox")
 					start()
 				}
+				exec(t, a, `INSERT INTO outbox VALUES (13, 't', 'e13', NULL, '\x02')`)
 				rows := r.expect(t, "1", "2", "3", "4", "5", "6", "7", "8", "10", "13")
 				for i, want := range []map[string]string{
 					{"aggregate_id": "a", "payload": "{}", "extra": "(no column extra)"},
