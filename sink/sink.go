@@ -27,7 +27,8 @@ type Sink interface {
 	// Messages behind a failed one may nevertheless have become durable.
 	Publish(ctx context.Context, batch []Message, done func(error))
 	// Close ends the sink: when it returns, done was called for every batch
-	// and nothing is sent any more.
+	// and nothing is sent any more. It may be called beside a Publish that doesn't
+	// return, and makes that return.
 	Close(ctx context.Context) error
 }
 

@@ -164,7 +164,10 @@ type Row struct {
 // Tx is the transaction a row came with. ID + Row.Index is the exact place of a row.
 type Tx struct {
 	CommitAt time.Time
-	ID       string // Postgres: LSN of the commit record; MySQL, MariaDB: GTID, or file:offset
+	// Loose tells that another read may give its rows in another order, so that
+	// a place inside of it means nothing later: rows of a first snapshot.
+	Loose bool
+	ID    string // Postgres: LSN of the commit record; MySQL, MariaDB: GTID, or file:offset
 }
 
 // Table is one version of a table's shape.

@@ -154,8 +154,21 @@ func (b *backward) endSink(ctx context.Context) error {
 		select {
 		case <-b.forward:
 			b.readOver = true
-		case <-time.After(closeLimit): // I7: a sink that takes no notice must not hold up the end
-			return incomplete(fmt.Sprintf("the sink did not return within %s of being told to", closeLimit), b.end)
+		case <-time.After(closeLimit): // it may be in a call to a server that is gone: closing cuts that
+			cutting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+			cancel()
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				_ = s.Close(cutting)
+			}()
+			select {
+			case <-b.forward:
+				b.readOver = true
+				<-closed
+			case <-time.After(closeLimit): // I7: a sink that takes no notice must not hold up the end
+				return incomplete(fmt.Sprintf("the sink did not return within %s of being closed", closeLimit), b.end)
+			}
 		}
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)

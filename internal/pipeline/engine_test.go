@@ -37,6 +37,7 @@ type rig struct {
 	sinks        []*sinktest.Fake
 	prepare      func(*sinktest.Fake)
 	wrap         func(sink.Sink) sink.Sink
+	openErr      func() error
 }
 
 func newRig(t *testing.T) *rig {
@@ -64,6 +65,11 @@ func (r *rig) start() {
 			f := &sinktest.Fake{OnCommit: r.committed}
 			r.mu.Lock()
 			defer r.mu.Unlock()
+			if r.openErr != nil {
+				if err := r.openErr(); err != nil {
+					return nil, err
+				}
+			}
 			if r.prepare != nil {
 				r.prepare(f)
 			}

@@ -227,10 +227,9 @@ func TestExactlyOnceCutsALongTransaction(t *testing.T) {
 				r.sink().Hold()
 				r.append(many...)
 				synctest.Wait()
-				time.Sleep(6 * time.Second)
 				for range 2 { // what was in the buffer, and what came before the commit shut the door
 					r.sink().ReleaseN(5)
-					time.Sleep(time.Second)
+					time.Sleep(6 * time.Second)
 				}
 				if saves := r.store.Saves(); saves[len(saves)-1].Done.Rows == 0 {
 					t.Fatalf("not cut: %+v", saves)
@@ -450,5 +449,104 @@ func TestEngineKnowsEachOfItsSavesInDoubt(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		_ = r.end(true)
 		r.expect("nothing twice", 1, 2, 3)
+	})
+}
+
+// What is acknowledged in a void transaction must not be saved by a stop that
+// comes before the next sink is there.
+func TestExactlyOnceStopAfterAVoidTransaction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		r.append("a")
+		time.Sleep(time.Second)
+		var down bool
+		r.openErr = func() error {
+			if down {
+				return errors.New("no broker")
+			}
+			return nil
+		}
+		down = true
+		r.sink().FailCommit(errors.New("no answer"), false)
+		r.append("b")
+		r.append("c")
+		time.Sleep(5 * time.Second)
+		_ = r.end(true)
+		down = false
+		r.append("d")
+		r.start()
+		time.Sleep(5 * time.Second)
+		r.visible("after the next start", numbers(1, 4)...)
+		_ = r.end(true)
+	})
+}
+
+// A sink that fails while the lease is gone is closed, not waited for.
+func TestEngineSinkFailsWithoutTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.sink().Hold()
+		r.append("b")
+		r.append("c")
+		synctest.Wait()
+		r.engine.tracker.mu.Lock()
+		r.engine.tracker.err = errLeaseLost // a ticket that was held back under load
+		r.engine.tracker.mu.Unlock()
+		r.source.LoseLease(true)
+		time.Sleep(5 * time.Second)
+		r.sink().FailOne(errors.New("the topic is gone"))
+		r.source.FreeLease()
+		time.Sleep(time.Minute)
+		r.expect("sent by the next sink", 1, 2, 3)
+		_ = r.end(true)
+	})
+}
+
+// A lease that was doubted for a moment and held all the time: nothing is sent twice.
+func TestEngineDoubtedLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.append("a")
+		time.Sleep(3 * time.Second)
+		r.sink().Stall()
+		r.append("b")
+		synctest.Wait()
+		r.source.DoubtLease(true)
+		r.append("c")
+		synctest.Wait()
+		r.source.DoubtLease(false)
+		time.Sleep(time.Minute)
+		r.expect("once each", 1, 2, 3)
+		if n := len(r.sinks); n != 1 {
+			t.Errorf("%d sinks", n)
+		}
+		_ = r.end(true)
+	})
+}
+
+// Whoever loads a checkpoint saves it anew before it publishes, so that one that
+// comes back knows that another one was active, even if that one saved nothing more.
+func TestEngineClaimsTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.Append(time.Now(), &r.nextID, "a")
+		before := checkpoint.Checkpoint{Name: "test", Position: "fake:0", SavedAt: time.Now().Add(-time.Hour)}
+		r.store.Put(before)
+		r.prepare = func(f *sinktest.Fake) { f.Hold() }
+		r.start()
+		if c, err := r.store.Load(t.Context()); err != nil || c.Equal(before) || c.Position != "fake:0" {
+			t.Errorf("%+v, %v", c, err)
+		}
+		r.sink().ReleaseAll()
+		_ = r.end(true)
 	})
 }

@@ -35,13 +35,16 @@ func (e *Engine) hold(ctx context.Context) error {
 	if e.lease != nil && gone(e.lease) {
 		e.lose(ctx)
 	}
-	if e.lease == nil {
-		lease, err := e.Source.Acquire(ctx, e.standBy)
-		if err != nil {
-			return inPart("source", fmt.Errorf("take the lease: %w", err))
-		}
-		e.lease, e.standby = lease, false
+	if e.lease != nil { // held without a break, so nobody else was active
+		e.alone = true
+		return nil
 	}
+	lease, err := e.Source.Acquire(ctx, e.standBy)
+	if err != nil {
+		return inPart("source", fmt.Errorf("take the lease: %w", err))
+	}
+	e.lease, e.standby = lease, false
+	e.enter(Starting, e.Status().Err)
 	return nil
 }
 
@@ -99,9 +102,16 @@ func (e *Engine) resume(ctx context.Context) error {
 		e.from, e.done = p.pos, p.inside
 		switch {
 		case e.left.sinkFailed(p):
-			err := e.left.refuse(p.err)
-			e.abandon(ctx)
-			return inPart("sink", err)
+			left := e.left
+			e.abandon(ctx) // some may still be acknowledged
+			p = left.tracker.progress()
+			e.from, e.done = p.pos, p.inside
+			if e.from != e.last.Position {
+				if err := e.save(ctx, e.from); err != nil {
+					return inPart("checkpoint", err)
+				}
+			}
+			return inPart("sink", left.refuse(p.err))
 		case p.open == 0:
 			e.left = nil
 			return nil
@@ -137,6 +147,9 @@ func (e *Engine) lose(ctx context.Context) {
 	defer cancel()
 	_ = e.lease.Release(release) // the server ends it by itself if this doesn't
 	e.lease, e.loaded = nil, false
+	if e.Transactions != nil && e.sink != nil { // the next one is opened under the next lease
+		e.abandon(ctx)
+	}
 }
 
 func gone(l source.Lease) bool {
@@ -190,10 +203,31 @@ func (e *Engine) decide(ctx context.Context) error {
 	}
 	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
 	e.from, e.done, e.last = c.Position, c.Done, c
+	if e.Transactions == nil {
+		// Whoever comes after us must see that we were active, even if we deliver
+		// something and get to save nothing.
+		if err := e.claim(ctx, c); err != nil {
+			return err
+		}
+	}
 	e.update(func(s *Status) {
 		s.Settled, s.Saved, s.LastSaved = c.Position, c.Position, c.SavedAt
 		s.CaughtUpAt = c.SavedAt // the last moment we can vouch for
 	})
+	return nil
+}
+
+// claim saves the checkpoint that was loaded once more, as ours.
+func (e *Engine) claim(ctx context.Context, c checkpoint.Checkpoint) error {
+	if !e.lease.Valid() {
+		return errLeaseLost
+	}
+	c.SavedAt = time.Now().UTC()
+	e.tried = append(e.tried, c)
+	if err := e.store(ctx, c); err != nil {
+		return err
+	}
+	e.last, e.tried = c, nil
 	return nil
 }
 
@@ -206,6 +240,9 @@ func (e *Engine) first(ctx context.Context, intended bool) error {
 			nil, "the checkpoint of %q was deleted while this instance was running", e.Name)
 	}
 	if e.Start != source.StartResume && !intended {
+		if !e.lease.Valid() {
+			return errLeaseLost
+		}
 		if err := e.Store.Save(ctx, checkpoint.Checkpoint{Name: e.Name, SavedAt: time.Now().UTC()}); err != nil {
 			return fmt.Errorf("save intent: %w", err)
 		}
@@ -218,7 +255,7 @@ func (e *Engine) first(ctx context.Context, intended bool) error {
 	}
 	pos, err := e.Source.Begin(begin, source.First{Mode: e.Start, Intended: intended, ExactlyOnce: e.Transactions != nil})
 	if err != nil {
-		if fault.As(err) != nil && !intended && e.Start != source.StartResume {
+		if fault.As(err) != nil && !intended && e.Start != source.StartResume && e.lease.Valid() {
 			// It was refused, so what is on the server is not ours: the next start
 			// must not take it for half-made work of this one.
 			err = errors.Join(err, e.Store.Delete(ctx))

@@ -148,7 +148,7 @@ func (v *saver) due(p progress, now bool) time.Time {
 		return time.Time{}
 	case v.committer != nil && p.inside != (checkpoint.Done{}):
 		// A transaction of the source is cut only when it would outlast one of Kafka.
-		return v.tried.Add(v.Transactions.Timeout / 3)
+		return p.since.Add(v.Transactions.Timeout / 3)
 	case v.committer != nil && p.rows > 0:
 		return v.tried.Add(v.Transactions.Interval)
 	case p.rows*2 >= v.CheckpointMaxEvents:
@@ -159,7 +159,7 @@ func (v *saver) due(p progress, now bool) time.Time {
 
 // arm sets the loop's timer to the next save that is due.
 func (v *saver) arm(tick *time.Timer, p progress) {
-	if p.moved && v.result == nil && !v.barred {
+	if p.moved && v.result == nil && !v.barred && v.broken == nil {
 		tick.Reset(max(0, time.Until(v.due(p, false))))
 	}
 }

@@ -52,14 +52,17 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 	}
 	r := e.newRun(stream)
 	e.activate(r)
-	began := e.from
+	began, done := e.from, e.done
 	err = r.run(ctx, reading)
 	p := r.tracker.progress()
 	e.from, e.done = p.pos, p.inside
+	if e.Transactions != nil { // what is acknowledged and not committed is void, or soon will be
+		e.from, e.done = e.last.Position, e.last.Done
+	}
 	if r.void != nil { // no lock: the sink is closed
 		e.refused = r.void
 	}
-	return e.from != began, err
+	return e.from != began || e.done != done, err
 }
 
 func (e *Engine) newRun(stream source.Stream) *run {
@@ -101,10 +104,17 @@ type run struct {
 	void *refusedRow // exactly-once: what the transaction failed for
 }
 
-// delivery is what one acknowledged batch adds to the counters.
+// delivery is what one acknowledged batch adds to the counters. It keeps no
+// message: their memory is given back already.
 type delivery struct {
-	messages []sink.Message
-	oldest   time.Time // commit time of its first row
+	runs   []stretch
+	oldest time.Time // commit time of its first row
+}
+
+// stretch is a number of messages in a row with one table and topic.
+type stretch struct {
+	table, topic string
+	n            int
 }
 
 // run moves batches until the stream ends, something fails, or a stop is asked
@@ -215,7 +225,9 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 	if len(messages) > 0 {
 		last := rows[len(messages)-1]
 		t.oldest, t.newest = rows[0].Tx.CommitAt, last.Tx.CommitAt
-		t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: idText(messages[len(messages)-1].ID)}
+		if !last.Tx.Loose {
+			t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: idText(messages[len(messages)-1].ID)}
+		}
 	}
 	if t.rows == 0 && t.pos == "" {
 		return nil
@@ -237,7 +249,10 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 
 // settle is called by the sink, once per ticket.
 func (r *run) settle(t *ticket, rows []source.Row, messages []sink.Message, err error) {
-	d := delivery{messages, t.oldest}
+	d := delivery{oldest: t.oldest}
+	if err == nil {
+		d.runs = runsOf(messages)
+	}
 	switch {
 	case err != nil:
 		err = r.mark(rows, messages, err)
@@ -255,8 +270,12 @@ func (r *run) settle(t *ticket, rows []source.Row, messages []sink.Message, err 
 func (r *run) delivered(all ...delivery) {
 	now, n := time.Now(), 0
 	for _, d := range all {
-		n += len(d.messages)
-		r.count(d.messages)
+		for _, x := range d.runs {
+			n += x.n
+			if r.Hooks.Delivered != nil {
+				r.Hooks.Delivered(x.table, x.topic, x.n)
+			}
+		}
 		if r.Hooks.Latency != nil {
 			r.Hooks.Latency(now.Sub(d.oldest))
 		}
@@ -267,19 +286,17 @@ func (r *run) delivered(all ...delivery) {
 	})
 }
 
-// count calls the Delivered hook once per stretch of messages with one table and topic.
-func (r *run) count(messages []sink.Message) {
-	if r.Hooks.Delivered == nil {
-		return
-	}
+// runsOf counts messages by stretches.
+func runsOf(messages []sink.Message) (runs []stretch) {
 	for i := 0; i < len(messages); {
 		j := i + 1
 		for j < len(messages) && messages[j].Topic == messages[i].Topic && messages[j].Table == messages[i].Table {
 			j++
 		}
-		r.Hooks.Delivered(messages[i].Table, messages[i].Topic, j-i)
+		runs = append(runs, stretch{messages[i].Table, messages[i].Topic, j - i})
 		i = j
 	}
+	return runs
 }
 
 // refuse turns a refusal into the fault that stops the run; other errors pass.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type tracker struct {
 	beyond   int             // rows settled behind pos, inside a transaction that goes on
 	inside   checkpoint.Done // rows of the prefix behind pos
 	kept     checkpoint.Done // exactly-once: what of that is saved
+	since    time.Time       // exactly-once: when the first of the rows that are not committed was settled
 	waiting  time.Time       // exactly-once: commit time of the oldest row that is not committed in Kafka
 	urgent   bool            // the server waits for pos
 	newest   time.Time       // commit time of the last row of the prefix
@@ -116,7 +118,7 @@ func (k *tracker) settle(t *ticket, err error) {
 		t.settled = true
 	} else {
 		k.failed++
-		if k.err == nil {
+		if k.err == nil || errors.Is(k.err, errLeaseLost) { // that the sink failed counts more
 			k.err = err
 		}
 	}
@@ -145,7 +147,7 @@ func (k *tracker) pop() {
 		k.inside = t.inside
 	}
 	if k.limit.inside && t.rows > 0 && k.waiting.IsZero() {
-		k.waiting = t.oldest
+		k.waiting, k.since = t.oldest, time.Now()
 	}
 	if t.pos != "" { // I3: only commit boundaries move the place
 		k.pos, k.inside = t.pos, checkpoint.Done{}
@@ -163,6 +165,7 @@ type progress struct {
 	rows   int             // rows a save of pos would cover
 	inside checkpoint.Done // rows settled behind pos, in a transaction that goes on
 	moved  bool            // pos, or with exactly-once inside, differs from what is saved
+	since  time.Time       // exactly-once: when the first of rows was settled
 	urgent bool
 	open   int   // tickets without an outcome
 	failed int   // tickets that failed
@@ -173,7 +176,7 @@ func (k *tracker) progress() progress {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return progress{
-		pos: k.pos, inside: k.inside, rows: k.covered, moved: k.pos != k.saved || k.limit.inside && k.inside != k.kept,
+		pos: k.pos, inside: k.inside, since: k.since, rows: k.covered, moved: k.pos != k.saved || k.limit.inside && k.inside != k.kept,
 		urgent: k.urgent, open: k.unsettle, failed: k.failed, err: k.err,
 	}
 }
@@ -185,9 +188,9 @@ func (k *tracker) stored(p progress) {
 	k.covered -= p.rows
 	k.waiting = time.Time{}
 	if k.covered > 0 {
-		k.waiting = k.newest
+		k.waiting, k.since = k.newest, time.Now()
 	}
-	if k.pos == p.pos {
+	if k.pos == p.pos || p.urgent { // what came since asks anew
 		k.urgent = false
 	}
 	k.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -73,8 +74,29 @@ func (s *Sink) join(ctx context.Context, msgs []sink.Message) error {
 	if added == nil {
 		return nil
 	}
+	for over := time.Now().Add(s.cfg.RejectAfter); ; {
+		denied, err := s.add(ctx, added)
+		if !errors.Is(err, sarama.ErrTopicAuthorizationFailed) {
+			return err
+		}
+		if time.Now().After(over) {
+			i := slices.IndexFunc(msgs, func(m sink.Message) bool { return m.Topic == denied })
+			return failure(err, &msgs[max(i, 0)])
+		}
+		select { // the right may be on its way
+		case <-time.After(minPause):
+		case <-s.stop:
+			return errClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// add adds partitions to the transaction. denied is the topic that err is about.
+func (s *Sink) add(ctx context.Context, added map[string][]int32) (denied string, err error) {
 	t := s.tx
-	return s.coordinated(ctx, "add partitions to the transaction", func(b *sarama.Broker) error {
+	err = s.coordinated(ctx, "add partitions to the transaction", func(b *sarama.Broker) error {
 		r, err := b.AddPartitionsToTxn(&sarama.AddPartitionsToTxnRequest{
 			Version: 3, TransactionalID: t.id, ProducerID: s.id.id, ProducerEpoch: s.id.epoch, TopicPartitions: added,
 		})
@@ -85,12 +107,14 @@ func (s *Sink) join(ctx context.Context, msgs []sink.Message) error {
 			for _, p := range all {
 				// This one says only that it is not about the partition itself.
 				if p.Err != sarama.ErrNoError && p.Err != sarama.ErrOperationNotAttempted {
+					denied = topic
 					return fmt.Errorf("partition %d of topic %q: %w", p.Partition, topic, p.Err)
 				}
 			}
 		}
 		return nil
 	})
+	return denied, err
 }
 
 // outside lists the partitions of msgs that are not in the transaction, and

@@ -188,6 +188,25 @@ func (f *Fake) Fail(err error) {
 	}
 }
 
+// FailOne finishes the sink and answers the oldest batch; the others are
+// answered by Close.
+func (f *Fake) FailOne(err error) {
+	f.mu.Lock()
+	f.err = err
+	var first pending
+	switch {
+	case len(f.pending) > 0:
+		first, f.pending = f.pending[0], f.pending[1:]
+	case len(f.guarded) > 0:
+		first, f.guarded = f.guarded[0], f.guarded[1:]
+	}
+	f.notify()
+	f.mu.Unlock()
+	if first.done != nil {
+		first.done(err)
+	}
+}
+
 // FailAfter makes the sink accept n more messages and fail with err at the
 // batch that goes beyond; batches held at that moment stay held.
 func (f *Fake) FailAfter(n int, err error) {

@@ -295,7 +295,7 @@ func (s *stream) parse() error {
 			b, s.long = s.long, nil
 		}
 		if err := s.packet(b); err != nil {
-			return err
+			return errors.Join(s.flush(), err) // what was committed before it is not held up
 		}
 		if s.dec.full() {
 			if err := s.flush(); err != nil {

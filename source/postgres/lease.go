@@ -57,7 +57,9 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 	if err := s.mustBeDirect(ctx, conn); err != nil {
 		return nil, err
 	}
-	s.server = conn.PgConn().Conn().RemoteAddr().String()
+	if severalHosts(conn.Config()) {
+		s.server = conn.PgConn().Conn().RemoteAddr().String()
+	}
 	if err := s.examine(ctx, conn); err != nil {
 		return nil, err
 	}

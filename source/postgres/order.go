@@ -41,6 +41,7 @@ type order struct {
 	// columns. Empty: it holds anyway, or the operator answers for it.
 	alone []string
 	given bool // by OUTBOXD_SNAPSHOT_ORDER_BY
+	loose bool // not total: rows may be equal in it
 }
 
 // orderOf finds the order in which the rows of t were committed, as far as
@@ -63,7 +64,7 @@ func (s *Source) orderOf(ctx context.Context, conn *pgx.Conn, t TableName) (orde
 		if err != nil {
 			return order{}, fault.Config(fault.CodeConfig, "list SQL expressions in OUTBOXD_SNAPSHOT_ORDER_BY, separated by commas; the order is ascending", nil, "OUTBOXD_SNAPSHOT_ORDER_BY %v", err)
 		}
-		return order{by: with(by, key), given: true}, nil
+		return order{by: with(by, key), given: true, loose: len(key) == 0}, nil
 	}
 	if len(key) == 0 {
 		return order{}, fault.Config(fault.CodeSnapshotOrder, "set OUTBOXD_SNAPSHOT_ORDER_BY to the columns that tell the order in which the rows were committed", nil,

@@ -198,6 +198,12 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 			return "", err
 		}
 	}
+	if st != nil && st.confirmed == 0 && !st.lost { // an earlier start still waits in the server for it
+		if err := s.freeSlot(ctx, conn, st); err != nil {
+			return "", err
+		}
+		return "", fmt.Errorf("slot %q is still being made by a former session: waiting for its end", s.cfg.Slot)
+	}
 	if st != nil && first.ExactlyOnce && !first.Intended && first.Mode != source.StartNow {
 		return "", fault.Position(fault.CodePositionLost,
 			"find the checkpoint again; or compare what is in Kafka with the table, and let OUTBOXD_START=now go on from the slot's place: what was delivered behind it comes twice", nil,
@@ -213,6 +219,10 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 	if first.Mode == source.StartSnapshot { // before anything is made
 		if orders, err = s.prepareSnapshot(ctx, conn); err != nil {
 			return "", err
+		}
+		if first.ExactlyOnce && slices.ContainsFunc(orders, func(o order) bool { return o.loose }) {
+			return "", fault.Config(fault.CodeSnapshotOrder, "give the table a primary key, or deliver the snapshot with OUTBOXD_DELIVERY=at-least-once", nil,
+				"delivery is exactly-once, and a table without a primary key has no order in which its rows come again the same")
 		}
 	}
 	if st == nil && first.Mode == source.StartAuto { // before anything is made

@@ -324,7 +324,7 @@ func (b *batcher) add(row [][]byte, key []string) error {
 	// Each row stands for itself: where one is refused, those before it are saved.
 	tx := &b.txs[0]
 	b.txs = b.txs[1:]
-	*tx = source.Tx{CommitAt: b.at.snapshot.At, ID: b.at.lsn.String() + "/snapshot"}
+	*tx = source.Tx{CommitAt: b.at.snapshot.At, ID: b.at.lsn.String() + "/snapshot", Loose: true}
 	b.rows = append(b.rows, source.Row{Table: b.table, Tx: tx, Index: uint32(b.at.snapshot.Done + b.taken - 1), Values: values})
 	b.keys = append(b.keys, key)
 	b.counts = append(b.counts, b.taken)

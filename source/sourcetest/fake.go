@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/outboxd/outboxd/internal/fault"
@@ -86,6 +87,15 @@ func (f *Fake) LoseLease(taken bool) {
 		f.lease = nil
 	}
 	f.notify()
+}
+
+// DoubtLease makes the lease that is held invalid for a time, without its end.
+func (f *Fake) DoubtLease(doubt bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lease != nil {
+		f.lease.doubt.Store(doubt)
+	}
 }
 
 // FreeLease lets Acquire succeed again.
@@ -286,8 +296,9 @@ func (s *fakeStream) Close(context.Context) error {
 }
 
 type fakeLease struct {
-	once sync.Once
-	done chan struct{}
+	doubt atomic.Bool
+	once  sync.Once
+	done  chan struct{}
 }
 
 func (l *fakeLease) end()                          { l.once.Do(func() { close(l.done) }) }
@@ -298,7 +309,7 @@ func (l *fakeLease) Valid() bool {
 	case <-l.done:
 		return false
 	default:
-		return true
+		return !l.doubt.Load()
 	}
 }
 
