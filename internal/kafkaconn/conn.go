@@ -34,7 +34,7 @@ func (c Config) Base(life context.Context) *sarama.Config {
 	s.ClientID = ClientID
 	s.Version = sarama.MaxVersion // each request is negotiated down to what the broker has
 	s.Net.Proxy.Enable = true
-	s.Net.Proxy.Dialer = dialer(life, nil, nil)
+	s.Net.Proxy.Dialer = dialer(life, nil)
 	s.Metadata.Full = false // asks for the topics in use, needs no right on others
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.BackoffFunc = Backoff(life, 100*time.Millisecond)
@@ -42,11 +42,10 @@ func (c Config) Base(life context.Context) *sarama.Config {
 }
 
 // Hush changes the settings that Base gave for life: once quiet is closed no
-// connection of theirs sends any more, and none does while may reports false: sarama
-// may hold a request back for long. Answers to what was sent still arrive. A write
-// blocks for that time, or until life ends; a failed one would make sarama hang up on the answers.
-func Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}, may func() bool) {
-	s.Net.Proxy.Dialer = dialer(life, quiet, may)
+// connection of theirs sends any more. Answers to what was sent still arrive. A write then
+// blocks until life ends; a failed one would make sarama hang up on the answers.
+func Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
+	s.Net.Proxy.Dialer = dialer(life, quiet)
 }
 
 // Validate names the setting that is wrong, as a *fault.Error.
@@ -95,7 +94,7 @@ type dialFunc func(network, address string) (net.Conn, error)
 
 func (f dialFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
 
-func dialer(life context.Context, quiet <-chan struct{}, may func() bool) dialFunc {
+func dialer(life context.Context, quiet <-chan struct{}) dialFunc {
 	d := net.Dialer{Timeout: dialTimeout}
 	return func(network, address string) (net.Conn, error) {
 		c, err := d.DialContext(life, network, address)
@@ -103,7 +102,7 @@ func dialer(life context.Context, quiet <-chan struct{}, may func() bool) dialFu
 			return nil, err
 		}
 		stop := context.AfterFunc(life, func() { _ = c.Close() })
-		return &conn{Conn: c, stop: stop, quiet: quiet, may: may, over: life.Done()}, nil
+		return &conn{Conn: c, stop: stop, quiet: quiet, over: life.Done()}, nil
 	}
 }
 
@@ -111,29 +110,16 @@ type conn struct {
 	net.Conn
 	stop  func() bool // lets go of life when closed before its end
 	quiet <-chan struct{}
-	may   func() bool // nil: always
 	over  <-chan struct{}
 }
 
-// mayPause is between questions while may says no.
-const mayPause = 50 * time.Millisecond
-
 func (c *conn) Write(b []byte) (int, error) {
-	for {
-		select {
-		case <-c.quiet:
-			<-c.over
-			return 0, net.ErrClosed
-		default:
-		}
-		if c.may == nil || c.may() {
-			return c.Conn.Write(b)
-		}
-		select {
-		case <-time.After(mayPause):
-		case <-c.over:
-			return 0, net.ErrClosed
-		}
+	select {
+	case <-c.quiet:
+		<-c.over
+		return 0, net.ErrClosed
+	default:
+		return c.Conn.Write(b)
 	}
 }
 

@@ -64,7 +64,7 @@ func TestHushedConnectionsOnlyListen(t *testing.T) {
 	defer cut()
 	quiet := make(chan struct{})
 	s := Config{}.Base(life)
-	Hush(life, s, quiet, nil)
+	Hush(life, s, quiet)
 	c, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

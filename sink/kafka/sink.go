@@ -154,7 +154,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 		return nil, err
 	}
 	s := newSink(cfg, codec, nil, log)
-	kafkaconn.Hush(life, conf, s.stop, s.allowed) // sarama may hold a request back while it dials or is throttled
+	kafkaconn.Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
 	client, err := sarama.NewClient(cfg.Brokers, conf)
 	if err != nil {
 		return nil, err
