@@ -16,7 +16,7 @@ import (
 )
 
 // field reads one field of a position's text.
-func field(t *testing.T, at source.Position, name string) string {
+func field(t testing.TB, at source.Position, name string) string {
 	t.Helper()
 	_, query, _ := strings.Cut(string(at), "?")
 	q, err := url.ParseQuery(query)

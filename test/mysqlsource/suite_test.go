@@ -38,7 +38,7 @@ type database struct {
 	db   *sql.DB
 }
 
-func newDatabase(t *testing.T, server, table string) database {
+func newDatabase(t testing.TB, server, table string) database {
 	t.Helper()
 	address := harness.Need(t, "OUTBOXD_TEST_"+strings.ToUpper(strings.ReplaceAll(server, "-", "_")))
 	u, err := url.Parse(address)
@@ -66,7 +66,7 @@ func newDatabase(t *testing.T, server, table string) database {
 	return d
 }
 
-func (d database) exec(t *testing.T, statement string, args ...any) {
+func (d database) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	if _, err := d.db.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
@@ -80,7 +80,7 @@ func (d database) config() mysql.Config {
 	}
 }
 
-func newSource(t *testing.T, c mysql.Config) *mysql.Source {
+func newSource(t testing.TB, c mysql.Config) *mysql.Source {
 	t.Helper()
 	s, err := mysql.New(c, zaptest.NewLogger(t))
 	if err != nil {
@@ -125,7 +125,7 @@ func TestContract(t *testing.T) {
 }
 
 // begin takes the lease for the rest of the test and makes the first place.
-func begin(t *testing.T, s *mysql.Source) source.Position {
+func begin(t testing.TB, s *mysql.Source) source.Position {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
