@@ -30,7 +30,7 @@ type table struct {
 // decoder turns events into rows and places. It belongs to the stream's goroutine.
 type decoder struct {
 	log         *zap.Logger
-	wanted      map[TableName]bool
+	outboxes    []outbox
 	server      *server
 	onUpdate    OnUpdate
 	describe    func(TableName, time.Time) ([]describedColumn, error) // with binlog_row_metadata=MINIMAL
@@ -44,12 +44,12 @@ type decoder struct {
 	at     place  // behind the last transaction that ended
 	mysql  *mysql.MysqlGTIDSet
 	maria  *mysql.MariadbGTIDSet
-	gtid   func()            // counts the GTID of the transaction under way
 	tables map[uint64]*table // ours, by the log's table id
-	known  map[TableName]*table
 
-	tx       *source.Tx
-	inside   bool // between BEGIN and its end
+	tx       *source.Tx // the transaction under way; without an ID before a row of ours
+	began    began
+	spare    *source.Tx // for the next one: no row holds it
+	inside   bool       // between BEGIN and its end
 	index    uint32
 	saves    []savepoint
 	lost     error // why the transaction can't be handed on, should it commit
@@ -71,6 +71,12 @@ type decoder struct {
 	zstd         *zstd.Decoder
 }
 
+// outbox is a table we want rows of.
+type outbox struct {
+	TableName        // as the log has it
+	known     *table // as it was described last; nil: anew
+}
+
 type savepoint struct {
 	name string
 	rows int
@@ -79,12 +85,12 @@ type savepoint struct {
 
 func newDecoder(s *Source, at place, log *zap.Logger) (*decoder, error) {
 	d := &decoder{
-		log: log, wanted: map[TableName]bool{}, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos,
+		log: log, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos,
 		proved: at.mariadb || at.byGTID || at.pos <= 4, // the others are judged before
-		tables: map[uint64]*table{}, known: map[TableName]*table{}, charsets: map[string]*charset{},
+		tables: map[uint64]*table{}, spare: &source.Tx{}, charsets: map[string]*charset{},
 	}
 	for _, t := range s.cfg.Tables {
-		d.wanted[s.server.logged(t)] = true
+		d.outboxes = append(d.outboxes, outbox{TableName: s.server.logged(t)})
 	}
 	set, err := at.set()
 	if err != nil {

@@ -14,26 +14,23 @@ func (d *decoder) tableMap(e event) error {
 	if err != nil {
 		return err
 	}
-	key := TableName{}
-	for t := range d.wanted {
-		if t.Name == string(name) && t.Schema == string(schema) {
-			key = t
+	for i := range d.outboxes {
+		o := &d.outboxes[i]
+		if o.Name != string(name) || o.Schema != string(schema) {
+			continue
 		}
-	}
-	if key.Name == "" {
-		delete(d.tables, id)
+		if o.known == nil || !bytes.Equal(o.known.raw, rest.b) {
+			t, err := d.learn(o.TableName, e)
+			if err != nil {
+				return err
+			}
+			t.raw = bytes.Clone(rest.b)
+			o.known = t
+		}
+		d.tables[id] = o.known
 		return nil
 	}
-	if known := d.known[key]; known != nil && bytes.Equal(known.raw, rest.b) {
-		d.tables[id] = known
-		return nil
-	}
-	t, err := d.learn(key, e)
-	if err != nil {
-		return err
-	}
-	t.raw = bytes.Clone(rest.b)
-	d.known[key], d.tables[id] = t, t
+	delete(d.tables, id)
 	return nil
 }
 

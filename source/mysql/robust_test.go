@@ -142,22 +142,17 @@ func FuzzPosition(f *testing.F) {
 	})
 }
 
-// The budget of the hot path: no allocation per row, a few per batch and transaction. Rows of other
-// tables cost nothing at all.
+// The budget of the hot path: no allocation per row, a few per batch and per transaction with rows of ours.
 func TestDecodeAllocations(t *testing.T) {
 	l, d := &binlog{pos: 4}, testDecoder(byGTID)
 	payload := wire{jsonSmallObject}.le(2, 2).le(2, 25+9+9).le(2, 18).le(2, 1).le(2, 19).le(2, 6).u8(jsonDouble).le(2, 25).u8(jsonString).le(2, 33).str("aamount").le(8, 0x4025000000000000).u8(9).str("two words")
 	row := l.insert(77, 4, outboxRow(12345, "customer-77", payload, "ab"), outboxRow(12346, "customer-78", payload, "ab"))
 	begin, outbox, query, commit := l.gtid(serverA, 11), l.outbox(), l.query("BEGIN"), l.xid()
-	foreign := []wire{l.tableMap(5, "shop", "orders", true, outboxCols...), l.insert(5, 4, outboxRow(1, "k", payload, "ab")), l.event(eventUpdateRows, insertBody(5, 4))}
 	const rows = 500
 	allocs := testing.AllocsPerRun(100, func() {
-		_ = feed(d, begin, query, outbox)
+		_ = feed(d, begin, query)
 		for range rows / 2 {
-			_ = d.packet(row)
-			for _, e := range foreign {
-				_ = d.packet(e)
-			}
+			_ = feed(d, outbox, row)
 		}
 		_ = d.packet(commit)
 		if b, ok := d.batch(); !ok || len(b.Rows) != rows {
@@ -166,6 +161,44 @@ func TestDecodeAllocations(t *testing.T) {
 	})
 	if allocs/rows > 0.1 {
 		t.Errorf("%.0f allocations for %d rows", allocs, rows)
+	}
+}
+
+// Transactions of other tables cost no allocation, however many events they have; a tag costs its text.
+func TestSkipAllocations(t *testing.T) {
+	l := &binlog{pos: 4}
+	foreign := []wire{l.tableMap(5, "shop", "orders", true, outboxCols...), l.insert(5, 4, outboxRow(1, "k", smallJSON(1), "ab")),
+		l.event(eventUpdateRows, insertBody(5, 4)), l.event(eventDeleteRows, insertBody(5, 4)), l.xid()}
+	for _, c := range []struct {
+		name  string
+		at    place
+		most  float64
+		begin func(n uint64) []wire
+	}{
+		{"GTIDs", byGTID, 0, func(n uint64) []wire { return []wire{l.gtid(serverA, n), l.query("BEGIN")} }},
+		{"tagged GTIDs", byGTID, 1 /* the tag */, func(n uint64) []wire { return []wire{l.taggedGTID(serverA, "mytag", n), l.query("BEGIN")} }},
+		{"file and position", inFile, 0, func(uint64) []wire { return []wire{l.anonymous(), l.query("BEGIN")} }},
+		{"MariaDB", mariadb, 0, func(n uint64) []wire { return []wire{l.mariaGTID(0, n, 0)} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := testDecoder(c.at)
+			const transactions = 100
+			var log [2 * transactions][]wire
+			for i := range log {
+				log[i] = append(c.begin(uint64(11+i)), foreign...)
+			}
+			mustFeed(t, d, log[0]...) // the first one of its server and tag is a new entry
+			next := 1
+			if allocs := testing.AllocsPerRun(transactions, func() {
+				_ = feed(d, log[next]...)
+				next++
+			}); allocs > c.most {
+				t.Errorf("%.2f allocations for a transaction of %d events", allocs, len(log[0]))
+			}
+			if text := d.gtids(); c.at.byGTID && !c.at.mariadb && !strings.HasSuffix(text, "112") {
+				t.Errorf("GTIDs %s", text) // 11 to 112
+			}
+		})
 	}
 }
 

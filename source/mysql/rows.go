@@ -36,6 +36,9 @@ func (d *decoder) insert(e event) error {
 	if d.tx == nil {
 		return errors.New("a row outside of a transaction")
 	}
+	if d.tx.ID == "" {
+		d.tx.ID, d.spare = d.began.String(), nil
+	}
 	n := int(c.lenenc())
 	if n != len(t.columns) {
 		return fmt.Errorf("table %s has %d columns, its rows %d", t, len(t.columns), n)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
@@ -57,18 +58,67 @@ func (d *decoder) begin(e event) error {
 	return nil
 }
 
-// open begins a transaction that is known by its place alone.
+// began is what tells a transaction from others. Most are of other tables, so its text is not made before it is asked for.
+type began struct {
+	kind  byte // of the event: which of these tells it
+	mysql gtid
+	maria mysql.MariadbGTID
+	file  string
+	pos   uint64
+}
+
+// String is the transaction's GTID, or the place of its first event.
+func (b *began) String() string {
+	switch b.kind {
+	case eventGTID, eventTaggedGTID:
+		return b.mysql.String()
+	case eventMariaGTID:
+		return b.maria.String()
+	}
+	return b.file + ":" + strconv.FormatUint(b.pos, 10)
+}
+
+// open begins a transaction.
 func (d *decoder) open(e event) {
-	d.tx = &source.Tx{CommitAt: time.Unix(int64(e.seconds), 0).UTC(), ID: d.file + ":" + strconv.FormatUint(d.pos, 10)}
-	d.inside, d.index, d.gtid = false, 0, nil
+	if d.spare == nil {
+		d.spare = &source.Tx{}
+	}
+	d.tx = d.spare
+	d.tx.CommitAt, d.began = time.Unix(int64(e.seconds), 0).UTC(), began{kind: e.kind, file: d.file, pos: d.pos}
+	d.inside, d.index = false, 0
 }
 
 func (d *decoder) beginMySQL(g gtid) {
-	d.tx.ID = g.String()
+	d.began.mysql = g
 	d.commitTime(g.committed)
-	if d.at.byGTID {
-		d.gtid = func() { d.mysql.AddGTIDWithTag(g.uuid, g.tag, g.number) }
+}
+
+// count adds the transaction that has ended to the GTIDs.
+func (d *decoder) count() {
+	switch d.began.kind {
+	case eventGTID, eventTaggedGTID:
+		if g := d.began.mysql; d.at.byGTID && !follows((*d.mysql)[g.uuid][g.tag], g.number) {
+			d.mysql.AddGTIDWithTag(g.uuid, g.tag, g.number)
+		}
+	case eventMariaGTID: // one place per domain; the library's AddSet would warn of a sequence that goes back
+		last := d.maria.Sets[d.began.maria.DomainID] // after a failover, which the server has judged already
+		if last == nil {
+			last = &mysql.MariadbGTID{}
+			d.maria.Sets[d.began.maria.DomainID] = last
+		}
+		*last = d.began.maria
 	}
+}
+
+// follows lengthens the last interval by the number behind it, as nearly every
+// transaction does. The library makes all intervals anew for each.
+func follows(intervals mysql.IntervalSlice, number int64) bool {
+	last := len(intervals) - 1
+	if last < 0 || intervals[last].Stop != number {
+		return false
+	}
+	intervals[last].Stop++
+	return true
 }
 
 func (d *decoder) commitTime(us uint64) {
@@ -82,11 +132,7 @@ func (d *decoder) beginMariaDB(e event) error {
 	if err != nil {
 		return err
 	}
-	d.tx.ID = g.String()
-	d.inside = !standalone
-	// One place per domain; the library's AddSet would warn of a sequence that goes back
-	// after a failover, which the server has judged already.
-	d.gtid = func() { d.maria.Sets[g.DomainID] = &g }
+	d.began.maria, d.inside = g, !standalone
 	return nil
 }
 
@@ -174,9 +220,9 @@ func (d *decoder) truncated(l *lexer, schema string) {
 
 // ours gives the outbox table of that name, however a statement writes it.
 func (d *decoder) ours(name TableName) (TableName, bool) {
-	for t := range d.wanted {
+	for _, t := range d.outboxes {
 		if strings.EqualFold(t.Name, name.Name) && strings.EqualFold(t.Schema, name.Schema) {
-			return t, true
+			return t.TableName, true
 		}
 	}
 	return TableName{}, false
@@ -225,9 +271,9 @@ func (d *decoder) warnOfText(text, schema string) {
 // forget drops what was learned of a table that a statement may change. Where the log does not name
 // the columns it looks the same after they were renamed.
 func (d *decoder) forget(text string) {
-	for t := range d.known {
-		if strings.Contains(strings.ToLower(text), strings.ToLower(t.Name)) {
-			delete(d.known, t)
+	for i := range d.outboxes {
+		if o := &d.outboxes[i]; strings.Contains(strings.ToLower(text), strings.ToLower(o.Name)) {
+			o.known = nil
 		}
 	}
 }
@@ -306,16 +352,14 @@ func (d *decoder) end(commit bool) error {
 		d.base, d.ends = d.gtids(), nil // where the borders of this batch count from
 	}
 	d.settled = len(d.rows)
-	if d.gtid != nil {
-		d.gtid()
-	}
+	d.count()
 	d.at.file, d.at.pos, d.at.at = d.file, d.pos, time.Time{}
 	if d.at.mariadb {
 		d.at.at = d.tx.CommitAt
 	}
 	if d.settled > 0 && !d.split {
-		d.ends = append(d.ends, border{d.settled, d.at, d.tx.ID})
+		d.ends = append(d.ends, border{d.settled, d.at, d.began.String()})
 	}
-	d.tx, d.inside, d.gtid, d.lost, d.saves, d.moved = nil, false, nil, nil, d.saves[:0], true
+	d.tx, d.inside, d.lost, d.saves, d.moved = nil, false, nil, d.saves[:0], true
 	return nil
 }

@@ -32,7 +32,9 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			d := newDatabase(b, "mysql", "CREATE TABLE outbox (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, aggregate_type VARCHAR(255), aggregate_id VARCHAR(255), payload JSON)")
 			d.exec(b, "CREATE TABLE orders LIKE outbox")
-			s := newSource(b, d.config())
+			c := d.config()
+			c.URL += "?ssl-mode=DISABLED" // as theirs
+			s := newSource(b, c)
 			at := begin(b, s)
 			into := map[string]string{"decoded": "outbox", "skipped": "orders"}[name]
 			d.backlog(b, into, rows)
