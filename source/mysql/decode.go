@@ -257,7 +257,7 @@ func (d *decoder) batch() (b source.Batch, ok bool) {
 	}
 	d.split = d.settled > 0
 	if d.settled == 0 {
-		d.rows = append([]source.Row(nil), rest...)
+		d.rows = append(make([]source.Row, 0, max(len(rest), min(n, batchRows+batchRows/2))), rest...)
 		b.Position = d.position()
 		d.moved, d.bytes = false, 0
 	} else {
