@@ -179,7 +179,11 @@ func (t runes) charset(name string) *charset {
 // first is the first character in b and its length; 0 when there is none.
 func (t runes) first(b []byte) (rune, int) {
 	var code uint32
-	for i, c := range b[:min(4, len(b))] {
+	most := 4
+	if b[0] == 0 { // with more bytes it would be taken for the code that follows it
+		most = 1
+	}
+	for i, c := range b[:min(most, len(b))] {
 		code = code<<8 | uint32(c)
 		if r, ok := t[code]; ok {
 			return r, i + 1

@@ -1,6 +1,8 @@
 package mysql
 
 import (
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -534,6 +536,77 @@ func TestDecodeLabels(t *testing.T) {
 }
 
 // A column the log does not carry is not NULL (binlog_row_image=MINIMAL).
+// The lists of signs and of character sets have a place for some columns that need none.
+func TestDecodeListsOfMetadata(t *testing.T) {
+	t.Parallel()
+	year := col{name: "y", kind: typeYear, unsigned: true}
+	number, text := col{name: "n", kind: typeLong}, col{name: "t", kind: typeVarchar, meta: wire{}.le(2, 40), collation: latin1Collation}
+	for _, c := range []struct {
+		name    string
+		at      place
+		columns []col
+		row     wire
+		want    string
+	}{
+		{"a YEAR before a number", byGTID, []col{year, number}, wire{0}.u8(126).le(4, 0xffffffff), "2026 -1"},
+		{"a VECTOR before text", byGTID, []col{{name: "v", kind: typeVector, meta: wire{4}, collation: binaryCollation}, text}, wire{0}.le(4, 1).str("v").u8(1).str("\xe9"), "v é"},
+		{"a GEOMETRY before text", byGTID, []col{{name: "g", kind: typeGeometry, meta: wire{4}}, text}, wire{0}.le(4, 1).str("g").u8(1).str("\xe9"), "g é"},
+		{"a GEOMETRY before text, MariaDB", mariadb, []col{{name: "g", kind: typeGeometry, meta: wire{4}, collation: binaryCollation}, text}, wire{0}.le(4, 1).str("g").u8(1).str("\xe9"), "g é"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, d := &binlog{pos: 4}, testDecoder(c.at)
+			begin := []wire{l.gtid(serverA, 11), l.query("BEGIN")}
+			if c.at.mariadb {
+				begin = []wire{l.mariaGTID(0, 11, 0)}
+			}
+			mustFeed(t, d, append(begin, l.tableMap(77, "shop", "outbox", true, c.columns...), l.insert(77, len(c.columns), c.row), l.xid())...)
+			b, ok := d.batch()
+			if !ok {
+				t.Fatal("no row")
+			}
+			if v := b.Rows[0].Values; string(v[0].Data)+" "+string(v[1].Data) != c.want {
+				t.Errorf("%q %q, want %q", v[0].Data, v[1].Data, c.want)
+			}
+		})
+	}
+}
+
+// What the log does not tell of a number comes from the table, while it is there and of that type.
+func TestDecodeForms(t *testing.T) {
+	t.Parallel()
+	columns := []col{{name: "z", kind: typeLong, unsigned: true}, {name: "f", kind: typeFloat, meta: wire{4}}}
+	row := wire{0}.le(4, 42).le(4, uint64(math.Float32bits(1.5)))
+	formed := []describedColumn{{name: "f", dataType: "float", columnType: "float(7,3)", precision: 7, scale: 3}, {name: "z", dataType: "int", columnType: "int(6) unsigned zerofill", precision: 10}}
+	for _, c := range []struct {
+		name      string
+		described []describedColumn
+		err       error
+		want      string
+	}{
+		{"told", formed, nil, "000042 1.500"},
+		{"another type now", []describedColumn{{name: "z", dataType: "bigint", columnType: "bigint(20) unsigned zerofill"}, formed[0]}, nil, "42 1.500"},
+		{"renamed", formed[:1], nil, "42 1.500"},
+		{"gone", nil, schemaUnknown(TableName{"shop", "outbox"}, "it is gone"), "42 1.5"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l, d := &binlog{pos: 4}, testDecoder(byGTID)
+			d.describe = func(TableName, time.Time) ([]describedColumn, error) { return c.described, c.err }
+			mustFeed(t, d, l.gtid(serverA, 11), l.query("BEGIN"), l.tableMap(77, "shop", "outbox", true, columns...), l.insert(77, 2, row), l.xid())
+			b, _ := d.batch()
+			if v := b.Rows[0].Values; string(v[0].Data)+" "+string(v[1].Data) != c.want {
+				t.Errorf("%q %q, want %q", v[0].Data, v[1].Data, c.want)
+			}
+		})
+	}
+	l, d, lost := &binlog{pos: 4}, testDecoder(byGTID), errors.New("connection lost")
+	d.describe = func(TableName, time.Time) ([]describedColumn, error) { return nil, lost }
+	if err := feed(d, l.gtid(serverA, 11), l.query("BEGIN"), l.tableMap(77, "shop", "outbox", true, columns...)); !errors.Is(err, lost) {
+		t.Errorf("no answer: %v", err)
+	}
+}
+
 func TestDecodeAbsentColumns(t *testing.T) {
 	t.Parallel()
 	l, d := &binlog{pos: 4}, testDecoder(inFile)
@@ -555,6 +628,7 @@ func TestDecodeFoldsNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.describe = testDecoder(inFile).describe
 	l := &binlog{pos: 4}
 	mustFeed(t, d, l.anonymous(), l.query("BEGIN"), l.outbox(), l.row(1), l.xid())
 	if rows, _ := take(t, d); len(rows) != 1 {

@@ -1,7 +1,10 @@
 package mysql
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/outboxd/outboxd/source"
@@ -43,6 +46,7 @@ func (m *tableMap) shapeFrom(described []describedColumn, charset func(string) (
 			return nil, nil, mismatch(fmt.Sprintf("column %d is %s in the log, and %q of type %s now", i+1, typeName(c.kind), d.name, d.columnType))
 		}
 		c.uncover(d.dataType)
+		c.form = d.form()
 		if c.textual() {
 			if c.charset, err = charset(d.charset); err != nil {
 				return nil, nil, err
@@ -89,6 +93,52 @@ func (c *column) fits(d describedColumn) bool {
 	return typeName(c.kind) == d.dataType
 }
 
+// form is how a number is shown, of which the log tells nothing. All of it is deprecated.
+type form struct {
+	fixed  bool // FLOAT(M,D), DOUBLE(M,D): so many digits behind the point
+	digits int
+	width  int // ZEROFILL: so many characters, zeros in front
+}
+
+func (d describedColumn) form() form {
+	var f form
+	declared, _, _ := strings.Cut(d.columnType, " ")
+	switch d.dataType {
+	case "float", "double":
+		if strings.Contains(declared, ",") {
+			f.fixed, f.digits = true, d.scale
+		}
+	}
+	if !strings.HasSuffix(d.columnType, " zerofill") {
+		return f
+	}
+	f.width = d.precision
+	switch d.dataType {
+	case "decimal":
+		if d.scale > 0 {
+			f.width++ // the point
+		}
+	case "float", "double":
+	default: // int(6)
+		_, width, _ := strings.Cut(strings.TrimSuffix(declared, ")"), "(")
+		f.width, _ = strconv.Atoi(width)
+	}
+	return f
+}
+
+// filled puts the zeros in front of the number at dst[start:].
+func (f form) filled(dst []byte, start int) []byte {
+	if n := f.width - (len(dst) - start); n > 0 {
+		dst = slices.Insert(dst, start, bytes.Repeat([]byte{'0'}, n)...)
+	}
+	return dst
+}
+
+// formed reports whether the number's form may be one that the log does not tell: ZEROFILL makes it unsigned.
+func (c *column) formed() bool {
+	return c.kind == typeFloat || c.kind == typeDouble || c.unsigned && c.numeric()
+}
+
 func (c *column) blob() bool {
 	switch c.kind {
 	case typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob:
@@ -101,10 +151,10 @@ func (c *column) blob() bool {
 func (m *tableMap) agrees(columns []column, described []describedColumn) error {
 	numbers := 0
 	for i := range columns {
-		if m.signedness == nil || !columns[i].numeric() {
+		if m.signedness == nil || !columns[i].signed() {
 			continue
 		}
-		if m.unsigned(numbers) != columns[i].unsigned {
+		if columns[i].numeric() && m.unsigned(numbers) != columns[i].unsigned {
 			return mismatch(fmt.Sprintf("column %d has another sign in the log than %q has now", i+1, described[i].name))
 		}
 		numbers++

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/outboxd/outboxd/internal/fault"
 )
 
 // tableMap describes the table that the next rows are of. Another table costs a comparison.
@@ -43,7 +45,7 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	t := &table{}
 	if m.names != nil {
 		t.Table, t.columns, err = m.shape(d.collation)
-		if err == nil && d.server.mariadb {
+		if err == nil {
 			err = d.uncover(key, t)
 		}
 		return t, err
@@ -60,26 +62,32 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	return t, err
 }
 
-// uncover asks for the types that the log does not name.
+// uncover asks for what the log does not tell beside the names: the types that MariaDB logs as BINARY, without which
+// nothing can be read, and the forms of numbers, which a table that is gone or changed has taken with it.
 func (d *decoder) uncover(key TableName, t *table) error {
-	if !slices.ContainsFunc(t.columns, func(c column) bool { return c.hidden() }) {
+	types := slices.ContainsFunc(t.columns, func(c column) bool { return d.server.mariadb && c.hidden() })
+	if !types && !slices.ContainsFunc(t.columns, func(c column) bool { return c.formed() }) {
 		return nil
 	}
 	described, err := d.describe(key, time.Time{})
+	if f := fault.As(err); f != nil && f.Code == fault.CodeSchemaUnknown && !types {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	for i := range t.columns {
-		if !t.columns[i].hidden() {
-			continue
-		}
-		name := t.Columns[i].Name
+		c, name := &t.columns[i], t.Columns[i].Name
 		at := slices.IndexFunc(described, func(c describedColumn) bool { return c.name == name })
-		if at < 0 {
+		switch {
+		case d.server.mariadb && c.hidden() && at < 0:
 			return schemaUnknown(key, fmt.Sprintf("column %q, which may be a BINARY, UUID or INET, is no longer there", name))
+		case d.server.mariadb && c.hidden():
+			c.uncover(described[at].dataType)
+			t.Columns[i] = c.named(name)
+		case c.formed() && at >= 0 && c.fits(described[at]):
+			c.form = described[at].form()
 		}
-		t.columns[i].uncover(described[at].dataType)
-		t.Columns[i] = t.columns[i].named(name)
 	}
 	return nil
 }

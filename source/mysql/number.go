@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -59,6 +60,24 @@ func appendFloating(dst []byte, f float64, most, width int) []byte {
 		dst = append(append(dst, '.'), digits[1:]...)
 	}
 	return strconv.AppendInt(append(dst, 'e'), int64(point-1), 10)
+}
+
+// appendFixed prints f with so many digits behind the point, as my_fcvt does: none of them is one that
+// tells nothing of f, zeros take their place.
+func appendFixed(dst []byte, f float64, digits int) []byte {
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'f', -1, 64)
+	_, fraction, point := bytes.Cut(dst[start:], []byte{'.'})
+	if len(fraction) > digits {
+		return strconv.AppendFloat(dst[:start], f, 'f', digits, 64)
+	}
+	if !point && digits > 0 {
+		dst = append(dst, '.')
+	}
+	for range digits - len(fraction) {
+		dst = append(dst, '0')
+	}
+	return dst
 }
 
 // significant gives f's digits without zeros at the end, at most so many (-1: the

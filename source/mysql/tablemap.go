@@ -204,6 +204,9 @@ func (c *column) numeric() bool {
 	return false
 }
 
+// signed reports whether the column has a bit in the list of signs. A YEAR has one, and it means nothing.
+func (c *column) signed() bool { return c.numeric() || c.kind == typeYear }
+
 func (c *column) textual() bool {
 	switch c.kind {
 	case typeString, typeVarString, typeVarchar, typeBlob, typeTinyBlob, typeMediumBlob, typeLongBlob, typeBlobCompressed, typeVarcharCompressed:
@@ -225,8 +228,8 @@ func (m *tableMap) shape(collation func(uint64) (*charset, error)) (*source.Tabl
 	for i := range columns {
 		c := &columns[i]
 		switch {
-		case c.numeric():
-			c.unsigned = m.unsigned(numbers)
+		case c.signed():
+			c.unsigned = c.numeric() && m.unsigned(numbers)
 			numbers++
 		case c.textual():
 			id, ok := m.charsets.at(texts)
@@ -236,6 +239,8 @@ func (m *tableMap) shape(collation func(uint64) (*charset, error)) (*source.Tabl
 			if c.charset, err = collation(id); err != nil {
 				return nil, nil, err
 			}
+			texts++
+		case c.kind == typeVector, c.kind == typeGeometry && m.mariadb: // no text, and in the list of character sets all the same
 			texts++
 		case c.kind == typeEnum || c.kind == typeSet:
 			lists, ordinal := m.enums, &enums

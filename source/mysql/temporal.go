@@ -61,8 +61,8 @@ func appendDatetime2(dst, b []byte, digits int) []byte {
 // appendTimestamp2 prints TIMESTAMP(digits) in UTC from its 4 + (digits+1)/2 bytes.
 func appendTimestamp2(dst, b []byte, digits int) []byte {
 	seconds, us := int64(be(b[:4])), fraction(b[4:], digits)
-	if seconds == 0 {
-		return appendPackedDatetime(dst, 0, us, digits) // the zero value, not 1970
+	if seconds == 0 && us == 0 {
+		return appendPackedDatetime(dst, 0, 0, digits) // the zero value, not 1970
 	}
 	days, rest := seconds/86400, uint32(seconds%86400)
 	year, month, day := civil(days)

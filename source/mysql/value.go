@@ -60,6 +60,7 @@ type column struct {
 	charset  *charset // of text; nil: not text
 	labels   []string // of ENUM and SET
 	unsure   bool     // a '?' in a label may stand for another character
+	form     form     // of a number
 	as       string   // MariaDB: uuid, inet6 or inet4, which the log shows as BINARY
 }
 
@@ -142,14 +143,10 @@ func (c *column) cut(b []byte) (n int, data []byte, err error) {
 // print gives the server's own text, or raw bytes for what is no text.
 func (c *column) print(dst, b []byte) (out []byte, err error) {
 	switch c.kind {
-	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong:
-		return c.printInteger(dst, b), nil
-	case typeFloat:
-		return appendFloat(dst, math.Float32frombits(le.Uint32(b)), c.width), nil
-	case typeDouble:
-		return appendDouble(dst, math.Float64frombits(le.Uint64(b)), c.width), nil
-	case typeNewDecimal:
-		return appendDecimal(dst, b, c.meta, c.scale)
+	case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeFloat, typeDouble, typeNewDecimal:
+		start := len(dst)
+		out, err = c.printNumber(dst, b)
+		return c.form.filled(out, start), err
 	case typeYear:
 		if b[0] == 0 {
 			return append(dst, "0000"...), nil
@@ -180,6 +177,26 @@ func (c *column) print(dst, b []byte) (out []byte, err error) {
 		return append(dst, b...), nil
 	}
 	return c.charset.append(dst, b)
+}
+
+func (c *column) printNumber(dst, b []byte) ([]byte, error) {
+	switch c.kind {
+	case typeFloat:
+		f := math.Float32frombits(le.Uint32(b))
+		if c.form.fixed {
+			return appendFixed(dst, float64(f), c.form.digits), nil
+		}
+		return appendFloat(dst, f, c.width), nil
+	case typeDouble:
+		f := math.Float64frombits(le.Uint64(b))
+		if c.form.fixed {
+			return appendFixed(dst, f, c.form.digits), nil
+		}
+		return appendDouble(dst, f, c.width), nil
+	case typeNewDecimal:
+		return appendDecimal(dst, b, c.meta, c.scale)
+	}
+	return c.printInteger(dst, b), nil
 }
 
 func (c *column) printInteger(dst, b []byte) []byte {

@@ -182,7 +182,7 @@ func tableMapBody(id uint64, schema, name string, full bool, cols ...col) wire {
 		w, meta = w.u8(int(c.kind)), append(meta, c.meta...)
 		names = names.lenenc(len(c.name)).str(c.name)
 		switch c.kind {
-		case typeLongLong, typeLong, typeTiny:
+		case typeLongLong, typeLong, typeTiny, typeYear:
 			if numbers%8 == 0 {
 				signs = signs.u8(0)
 			}

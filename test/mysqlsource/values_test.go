@@ -14,7 +14,7 @@ type specimen struct {
 	column string // its definition behind the name
 	values []string
 	text   string // SQL for the hexadecimal form of what the server prints of %s; empty: of CAST(%s AS CHAR)
-	only   string // "mysql" or "mariadb"
+	only   string // "mysql" or "mariadb", or one server
 }
 
 const raw = "HEX(%s)" // binary: the bytes themselves
@@ -48,6 +48,20 @@ func specimens() []specimen {
 		specimen{column: "DECIMAL(38,38)", values: []string{"0." + nines, "-0." + nines, "0.00000000000000000000000000000000000001"}, only: "mariadb"},
 		specimen{column: "FLOAT", values: floats},
 		specimen{column: "DOUBLE", values: doubles},
+		specimen{column: "FLOAT(7,3)", values: []string{"1.5", "-1.5", "0", "1234.5678", "-0.0004", "9999.999"}},
+		specimen{column: "FLOAT(5,0)", values: []string{"7.6", "-0.4", "99999"}},
+		specimen{column: "DOUBLE(10,2)", values: []string{"3.14159", "-0.005", "99999999.99", "0.015", "-0.001"}},
+		specimen{column: "DOUBLE(53,30)", values: []string{"0.1", "-123456789.123456789", "1e-30"}},
+		specimen{column: "TINYINT ZEROFILL", values: []string{"7", "255", "0"}},
+		specimen{column: "SMALLINT(9) ZEROFILL", values: []string{"7", "65535"}},
+		specimen{column: "MEDIUMINT(3) ZEROFILL", values: []string{"7", "16777215"}},
+		specimen{column: "INT(6) ZEROFILL", values: []string{"42", "4294967295", "0", "123456"}},
+		specimen{column: "BIGINT ZEROFILL", values: []string{"42", "18446744073709551615"}},
+		specimen{column: "DECIMAL(8,2) ZEROFILL", values: []string{"7.5", "999999.99", "0"}},
+		specimen{column: "DECIMAL(8,0) ZEROFILL", values: []string{"7"}},
+		specimen{column: "FLOAT ZEROFILL", values: []string{"1.25", "3e38", "1e-20"}},
+		specimen{column: "DOUBLE ZEROFILL", values: []string{"1.25", "1.7976931348623157e308", "0.30000000000000004"}},
+		specimen{column: "DOUBLE(10,2) ZEROFILL", values: []string{"2.5", "99999999.99"}},
 		specimen{column: "YEAR", values: []string{"1901", "2155", "'0000'", "2026", "1"}},
 		specimen{column: "BIT(1)", values: []string{"b'0'", "b'1'"}, text: bits(1)},
 		specimen{column: "BIT(9)", values: []string{"b'100000001'", "b'0'"}, text: bits(2)},
@@ -68,8 +82,13 @@ func specimens() []specimen {
 		specimen{column: "MEDIUMBLOB", text: raw, values: []string{"x'00FF'", "REPEAT(x'80', 70000)"}},
 		specimen{column: "LONGBLOB", text: raw, values: []string{"x'00FF'", "REPEAT(x'81', 300000)"}},
 		specimen{column: "GEOMETRY", text: raw, values: []string{"ST_GeomFromText('POINT(1 -2.5)')", "ST_GeomFromText('LINESTRING(0 0, 1 1)', 4326)"}},
+		specimen{column: "POINT", text: raw, values: []string{"POINT(1, -2.5)"}},
+		specimen{column: "POLYGON", text: raw, values: []string{"ST_GeomFromText('POLYGON((0 0, 1 0, 1 1, 0 0))')"}},
+		specimen{column: "GEOMETRYCOLLECTION", text: raw, values: []string{"ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 1), MULTIPOINT(1 1, 2 2))')"}},
 		specimen{column: "JSON", values: []string{`'{"b": 1, "a": [1.0, 2.50, "\\u20ac"]}'`, `'null'`, `'[]'`, `'{}'`, `'"x"'`, `'-0'`, `'1e20'`}},
 		specimen{column: "VECTOR(3)", text: raw, only: "mysql", values: []string{"STRING_TO_VECTOR('[1.05,-17.8,32]')"}},
+		specimen{column: "VECTOR", text: raw, only: "mysql", values: []string{"STRING_TO_VECTOR('[1.05]')", "STRING_TO_VECTOR(CONCAT('[0', REPEAT(',1.5', 2000), ']'))"}},
+		specimen{column: "VECTOR(3)", text: raw, only: "mariadb118", values: []string{"VEC_FromText('[1.05,-17.8,32]')", "VEC_FromText('[0,0,0]')"}},
 	)
 }
 
@@ -179,6 +198,7 @@ func mariadb() []specimen {
 		{column: "INET6", values: addresses},
 		{column: "BINARY(4)", values: []string{"x'01020300'", "''"}, text: raw},
 	}
+	all = append(all, specimen{column: "TIMESTAMP(3) NULL", values: []string{"'1970-01-01 00:00:00.280'", "'2038-01-19 03:14:07.999'"}})
 	words := []string{"''", "'a'", "REPEAT('é', 99)", "REPEAT('ab', 200)", "'  '"}
 	for _, form := range []string{"VARCHAR(50) COMPRESSED", "VARCHAR(400) COMPRESSED", "VARCHAR(400) COMPRESSED CHARACTER SET latin1", "TINYTEXT COMPRESSED", "TEXT COMPRESSED", "LONGTEXT COMPRESSED CHARACTER SET utf16"} {
 		all = append(all, specimen{column: form, values: words})
@@ -190,7 +210,7 @@ func mariadb() []specimen {
 	for i := range all {
 		all[i].only = "mariadb"
 	}
-	return all
+	return append(all, specimen{column: "TIMESTAMP(6) NULL", values: []string{"'2038-01-19 03:14:08.000001'", "'2106-02-07 06:28:15.999999'"}, only: "mariadb118"})
 }
 
 func flavor(server string) string {
@@ -205,16 +225,16 @@ func flavor(server string) string {
 func TestValues(t *testing.T) {
 	eachServer(t, func(t *testing.T, server string) {
 		t.Parallel()
-		for i, group := range inTables(specimens(), flavor(server)) {
+		for i, group := range inTables(specimens(), server) {
 			t.Run(fmt.Sprint("table ", i), func(t *testing.T) { compare(t, server, group) })
 		}
 	})
 }
 
 // inTables divides specimens so that a row is not larger than a server allows.
-func inTables(all []specimen, flavor string) (groups [][]specimen) {
+func inTables(all []specimen, server string) (groups [][]specimen) {
 	for _, s := range all {
-		if s.only != "" && s.only != flavor {
+		if s.only != "" && s.only != flavor(server) && s.only != server {
 			continue
 		}
 		if n := len(groups); n == 0 || len(groups[n-1]) == 40 {
