@@ -6,7 +6,9 @@ import "github.com/outboxd/outboxd/source"
 type border struct {
 	rows int    // of the batch, up to it
 	at   place  // without GTIDs
-	gtid string // of the transaction
+	gtid string // of the transaction, or where it begins
+	// counted tells that it has a GTID.
+	counted bool
 }
 
 // gtids is the text of what was counted so far.
@@ -39,7 +41,10 @@ func (d *decoder) borders() func(int) source.Position {
 			}
 			if e.rows == rows {
 				p := e.at
-				p.gtids = ""
+				p.gtids, p.last = "", ""
+				if e.counted {
+					p.last = e.gtid
+				}
 				if p.mariadb || p.byGTID {
 					p.gtids = set.String()
 				}

@@ -42,6 +42,10 @@ type decoder struct {
 	pos    uint64 // … and how far, beyond 4 GiB too
 	proved bool   // an event was found where the place says that one begins
 	at     place  // behind the last transaction that ended
+	last   began  // that transaction; none before the first
+	until  uint64 // what begins before it in the first file was handed on before
+	passed gtid   // the transaction that was, too; MySQL
+	await  bool   // the first of these is the witness of our place
 	mysql  *mysql.MysqlGTIDSet
 	maria  *mysql.MariadbGTIDSet
 	tables map[uint64]*table // ours, by the log's table id
@@ -50,6 +54,7 @@ type decoder struct {
 	began    began
 	spare    *source.Tx // for the next one: no row holds it
 	inside   bool       // between BEGIN and its end
+	passing  bool       // it was handed on before: its rows are passed over
 	index    uint32
 	saves    []savepoint
 	lost     error // why the transaction can't be handed on, should it commit
@@ -83,14 +88,24 @@ type savepoint struct {
 	next uint32
 }
 
-func newDecoder(s *Source, at place, log *zap.Logger) (*decoder, error) {
+func newDecoder(s *Source, from start, log *zap.Logger) (*decoder, error) {
+	at := from.at
 	d := &decoder{
-		log: log, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos,
-		proved: at.mariadb || at.byGTID || at.pos <= 4, // the others are judged before
+		log: log, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos, await: from.witness,
+		proved: at.mariadb || from.byGTID || from.pos <= 4, // the others are judged before
 		tables: map[uint64]*table{}, spare: &source.Tx{}, charsets: map[string]*charset{},
 	}
 	for _, t := range s.cfg.Tables {
 		d.outboxes = append(d.outboxes, outbox{TableName: s.server.logged(t)})
+	}
+	if !from.byGTID && from.pos < at.pos {
+		d.pos, d.until = from.pos, at.pos
+	}
+	if from.byGTID && from.witness {
+		var err error
+		if d.passed, err = parseGTIDText(at.last); err != nil {
+			return nil, err
+		}
 	}
 	set, err := at.set()
 	if err != nil {
@@ -179,7 +194,7 @@ func (d *decoder) rotate(e event) error {
 	if artificial && file == d.file && (d.at.mariadb || !d.at.byGTID) {
 		return nil
 	}
-	d.file, d.pos = file, le.Uint64(e.body)
+	d.file, d.pos, d.until = file, le.Uint64(e.body), 0
 	if d.tx == nil && !artificial {
 		d.at.file, d.at.pos, d.moved = d.file, d.pos, true
 	}
@@ -273,5 +288,8 @@ func (d *decoder) batch() (b source.Batch, ok bool) {
 func (d *decoder) position() source.Position {
 	p := d.at
 	p.gtids = d.gtids()
+	if p.last == "" && d.last.counted() {
+		p.last = d.last.String()
+	}
 	return p.position()
 }

@@ -20,12 +20,17 @@ var (
 	mariadb = place{mariadb: true, byGTID: true, gtids: "0-1-10", file: "binlog.000001", pos: 4}
 )
 
+// plainStart asks for what stands behind at, and no more.
+func plainStart(at place) start {
+	return start{at: at, byGTID: at.byGTID, gtids: at.gtids, file: at.file, pos: at.pos}
+}
+
 func testDecoder(at place) *decoder {
 	s := &Source{
 		cfg:    Config{Tables: []TableName{{"shop", "outbox"}}},
 		server: server{mariadb: at.mariadb, collations: map[uint64]string{utf8Collation: "utf8mb4", binaryCollation: "binary", latin1Collation: "latin1"}},
 	}
-	d, err := newDecoder(s, at, zap.NewNop())
+	d, err := newDecoder(s, plainStart(at), zap.NewNop())
 	if err != nil {
 		panic(err)
 	}
@@ -624,7 +629,7 @@ func TestDecodeAbsentColumns(t *testing.T) {
 func TestDecodeFoldsNames(t *testing.T) {
 	t.Parallel()
 	s := &Source{cfg: Config{Tables: []TableName{{"Shop", "OutBox"}}}, server: server{folds: true, collations: testDecoder(inFile).server.collations}}
-	d, err := newDecoder(s, inFile, zap.NewNop())
+	d, err := newDecoder(s, plainStart(inFile), zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}

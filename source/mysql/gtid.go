@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"strings"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/google/uuid"
@@ -15,6 +16,7 @@ type gtid struct {
 	tag       mysql.Tag
 	number    int64
 	committed uint64 // microseconds since 1970 on this server; 0: not told (before 8.0)
+	original  uint64 // where it was committed first
 }
 
 func (g gtid) String() string {
@@ -23,6 +25,24 @@ func (g gtid) String() string {
 		text += g.tag.String() + ":"
 	}
 	return text + strconv.FormatInt(g.number, 10)
+}
+
+// parseGTIDText reads one GTID as String gives it.
+func parseGTIDText(text string) (g gtid, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) == 3 {
+		g.tag, parts = mysql.NewTag(parts[1]), []string{parts[0], parts[2]}
+	}
+	if len(parts) != 2 {
+		return g, fmt.Errorf("%q is no GTID", text)
+	}
+	if g.uuid, err = uuid.Parse(parts[0]); err == nil {
+		g.number, err = strconv.ParseInt(parts[1], 10, 64)
+	}
+	if err != nil {
+		return g, fmt.Errorf("%q is no GTID: %w", text, err)
+	}
+	return g, nil
 }
 
 // parseGTID reads a Gtid_event (libs/mysql/binlog/event/control_events.h). A
@@ -38,7 +58,14 @@ func parseGTID(b []byte) (g gtid, err error) {
 	const logicalClock = 2
 	if c.fixed(1) == logicalClock {
 		c.skip(8 + 8)
-		g.committed = c.fixed(7) &^ (1 << 55)
+		g.committed = c.fixed(7)
+		const differs = 1 << 55
+		if g.original = g.committed; g.committed&differs != 0 {
+			g.committed, g.original = g.committed&^differs, c.fixed(7)
+		}
+		if c.short { // a server that tells no time
+			g.committed, g.original = 0, 0
+		}
 	}
 	return g, nil
 }
@@ -69,7 +96,14 @@ func parseTaggedGTID(b []byte) (g gtid, err error) {
 			c.varint() // logical clock
 		case 6:
 			g.committed = c.varint()
-			return g, c.err()
+			g.original = g.committed
+			if err := c.err(); err != nil {
+				return g, err
+			}
+			if c.varint() == 7 {
+				g.original = c.varint()
+			}
+			return g, nil
 		default:
 			return g, fmt.Errorf("decode a tagged GTID: field %d is not known", field)
 		}

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-
-	"github.com/go-mysql-org/go-mysql/mysql"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
@@ -240,16 +237,9 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 // position: the log is written before a commit counts as executed, so the set may lag
 // behind the file, and starting from it repeats at most what is not yet visible.
 func (s *Source) now(ctx context.Context, q *session) (place, error) {
-	p := place{mariadb: s.server.mariadb}
-	switch s.cfg.Place {
-	case PlaceGTID:
-		if !s.server.gtids {
-			return p, fault.Config(fault.CodeServerSetting, "turn gtid_mode ON, or set OUTBOXD_MYSQL_POSITION to file", nil, "OUTBOXD_MYSQL_POSITION is gtid and the server's gtid_mode is not ON")
-		}
-		p.byGTID = true
-	case PlaceFile:
-	default:
-		p.byGTID = s.server.gtids
+	p, err := s.blank()
+	if err != nil {
+		return p, err
 	}
 	end, err := s.status(ctx, q)
 	if err != nil {
@@ -257,7 +247,6 @@ func (s *Source) now(ctx context.Context, q *session) (place, error) {
 	}
 	p.file, p.pos = end.file, end.pos
 	if !p.mariadb && !p.byGTID {
-		p.uuid = s.server.uuid
 		return p, nil
 	}
 	p.gtids = end.gtids
@@ -271,6 +260,23 @@ func (s *Source) now(ctx context.Context, q *session) (place, error) {
 		return p, fmt.Errorf("read the server's GTIDs: %w", err)
 	}
 	p.gtids = set.String()
+	return p, nil
+}
+
+// blank is a place of this server that says nothing yet but how it is told.
+func (s *Source) blank() (place, error) {
+	p := place{mariadb: s.server.mariadb, byGTID: s.server.gtids}
+	switch s.cfg.Place {
+	case PlaceGTID:
+		if !s.server.gtids {
+			return p, fault.Config(fault.CodeServerSetting, "turn gtid_mode ON, or set OUTBOXD_MYSQL_POSITION to file", nil, "OUTBOXD_MYSQL_POSITION is gtid and the server's gtid_mode is not ON")
+		}
+	case PlaceFile:
+		p.byGTID = false
+	}
+	if !p.mariadb && !p.byGTID {
+		p.uuid = s.server.uuid
+	}
 	return p, nil
 }
 
@@ -300,130 +306,6 @@ func (s *Source) mustBeEmpty(ctx context.Context, q *session) error {
 			return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=now publishes what is committed from now on and leaves the rows that are there; or empty the table first",
 				nil, "table %s holds rows already, and this is the first start", t)
 		}
-	}
-	return nil
-}
-
-// judge decides whether this server can go on from at, without a gap, before a dump is asked for.
-func (s *Source) judge(ctx context.Context, q *session, at place) error {
-	if at.mariadb != s.server.mariadb {
-		return fault.Position(fault.CodeForeign, otherServer, nil, "the checkpoint is of %s, the server is %s", flavorName(at.mariadb), flavorName(s.server.mariadb))
-	}
-	if at.mariadb {
-		return s.judgeMariaDB(ctx, q, at)
-	}
-	if at.byGTID {
-		return s.judgeGTIDs(ctx, q, at)
-	}
-	if at.uuid != s.server.uuid {
-		return fault.Position(fault.CodeForeign, otherServer, nil,
-			"the checkpoint's file and position belong to server %s, this is %s: either the address now leads to another server, or the name is reused", at.uuid, s.server.uuid)
-	}
-	return s.judgeFile(ctx, q, at)
-}
-
-const (
-	otherServer = "point OUTBOXD_SOURCE_URL at the server this connector has been reading; or, if this is meant to be a new connector, give it another OUTBOXD_NAME and its own checkpoint"
-	anew        = "rows committed since the last saved place may be missing in Kafka: compare first; then run `outboxd checkpoint delete` and start with OUTBOXD_START=now"
-)
-
-func flavorName(mariadb bool) string {
-	if mariadb {
-		return "MariaDB"
-	}
-	return "MySQL"
-}
-
-func (s *Source) judgeGTIDs(ctx context.Context, q *session, at place) error {
-	r, err := q.query(ctx, "SELECT GTID_SUBSET(?, @@global.gtid_executed), GTID_SUBSET(@@global.gtid_purged, ?), @@global.gtid_executed, @@global.gtid_purged", at.gtids, at.gtids)
-	if err != nil {
-		return fmt.Errorf("compare GTIDs: %w", err)
-	}
-	has, _ := r.GetString(0, 0)
-	kept, _ := r.GetString(0, 1)
-	executed, _ := r.GetString(0, 2)
-	purged, _ := r.GetString(0, 3)
-	if has != "1" {
-		return fault.Position(fault.CodeDiverged, otherServer+"; if this server took over from it and lost those transactions, "+anew, nil,
-			"the server (%s) has not executed all transactions up to the checkpoint (%s): it is another server, was reset, or took over and lost some; it has %s", s.server.uuid, at.gtids, oneLine(executed))
-	}
-	if kept != "1" {
-		return fault.Position(fault.CodePositionLost, anew, nil,
-			"the server has purged binary logs that hold transactions behind the checkpoint: it purged %s, the checkpoint is %s", oneLine(purged), at.gtids)
-	}
-	return nil
-}
-
-func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "") }
-
-// judgeFile looks for the file and compares its size. That a place is a border
-// of events is told by the checksum of the first event.
-func (s *Source) judgeFile(ctx context.Context, q *session, at place) error {
-	if !at.byGTID && at.pos > math.MaxUint32 {
-		return fault.Position(fault.CodePositionLost, anew, nil, "the checkpoint is at %s:%d, and a server can't be asked for a place beyond 4 GiB", at.file, at.pos)
-	}
-	r, err := q.query(ctx, "SHOW BINARY LOGS")
-	if err != nil {
-		return s.missingGrant(fmt.Errorf("list the binary logs: %w", err), s.clientGrant())
-	}
-	oldest := "none"
-	for i := range r.RowNumber() {
-		name, _ := r.GetString(i, 0)
-		size, _ := r.GetUint(i, 1)
-		if i == 0 {
-			oldest = name
-		}
-		if name != at.file {
-			continue
-		}
-		if size < at.pos {
-			return fault.Position(fault.CodeDiverged, anew, nil, "the checkpoint is at %s:%d, the file ends at %d: the server lost the end of its log or was reset", at.file, at.pos, size)
-		}
-		return nil
-	}
-	return fault.Position(fault.CodePositionLost, anew, nil, "binary log %s is gone (the oldest is %s): it was purged, or the server was reset", at.file, oldest)
-}
-
-// knows reports whether the server's log ever held the stored GTIDs.
-func (s *Source) knows(ctx context.Context, q *session, at place) (bool, error) {
-	text, err := q.value(ctx, "SELECT @@global.gtid_binlog_state")
-	if err != nil {
-		return false, fmt.Errorf("ask for the server's GTIDs: %w", err)
-	}
-	type origin struct{ domain, server uint32 }
-	logged := map[origin]uint64{} // the state has an entry per domain and server
-	for entry := range strings.SplitSeq(oneLine(text), ",") {
-		if g, err := mysql.ParseMariadbGTID(strings.TrimSpace(entry)); err == nil {
-			logged[origin{g.DomainID, g.ServerID}] = g.SequenceNumber
-		}
-	}
-	for entry := range strings.SplitSeq(at.gtids, ",") {
-		g, err := mysql.ParseMariadbGTID(entry)
-		if err != nil || logged[origin{g.DomainID, g.ServerID}] < g.SequenceNumber {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// judgeMariaDB has no server uuid to go by: the stored place in the file must
-// still give the stored GTIDs.
-func (s *Source) judgeMariaDB(ctx context.Context, q *session, at place) error {
-	if err := s.judgeFile(ctx, q, at); err != nil {
-		if known, kerr := s.knows(ctx, q, at); kerr == nil && !known {
-			return fault.Position(fault.CodeForeign, otherServer, err, "the server never logged the checkpoint's GTIDs %q: either the address now leads to another server, or this one was reset", at.gtids)
-		}
-		return err
-	}
-	text, err := s.gtidsAt(ctx, q, at)
-	if err != nil && !errors.Is(err, errNoSuchPlace) {
-		return err
-	}
-	found, perr := place{mariadb: true, gtids: oneLine(text)}.set()
-	stored, serr := at.set()
-	if err != nil || perr != nil || serr != nil || !found.Equal(stored) {
-		return fault.Position(fault.CodeForeign, otherServer, nil,
-			"the server has GTIDs %q at %s:%d, the checkpoint %q: either the address now leads to another server, or this one was reset", oneLine(text), at.file, at.pos, at.gtids)
 	}
 	return nil
 }

@@ -19,15 +19,22 @@ import (
 //
 // MySQL has GTIDs with a server's uuid in them, or the uuid beside file and
 // position. MariaDB's GTIDs name no server (unrelated ones share 0-1-n), so
-// file, position and commit time stand beside them.
+// file and position stand beside them.
+//
+// Names and numbers come again after a server was reset or built anew. So the last
+// transaction before the place is told with the time of its commit: before anything is
+// read behind it, the server must show that very transaction.
 type place struct {
 	mariadb bool
-	uuid    string    // MySQL, in file mode: of the server file and pos belong to
-	gtids   string    // canonical text; MySQL in file mode: not set
-	byGTID  bool      // GTIDs are the coordinates; else file and pos
-	file    string    // binary log …
-	pos     uint64    // … and the offset behind the last transaction
-	at      time.Time // MariaDB: commit time of the last transaction, seconds
+	uuid    string // MySQL, in file mode: of the server file and pos belong to
+	gtids   string // canonical text; MySQL in file mode: not set
+	byGTID  bool   // GTIDs are the coordinates; else file and pos
+	file    string // binary log …
+	pos     uint64 // … and the offset behind the last transaction
+
+	last string    // GTID of the last transaction; "" when it has none, or none was seen
+	from uint64    // offset of its first event in file; 0: not known
+	at   time.Time // its commit, where it was committed first; zero: not known. MariaDB tells seconds, MySQL microseconds
 }
 
 func (p place) version() string {
@@ -49,7 +56,13 @@ func (p place) position() source.Position {
 		b.WriteString("&uuid=" + e(p.uuid))
 	}
 	if !p.at.IsZero() {
-		b.WriteString("&at=" + strconv.FormatInt(p.at.Unix(), 10))
+		b.WriteString("&at=" + strconv.FormatInt(p.at.UnixMicro(), 10))
+	}
+	if p.from > 0 {
+		b.WriteString("&from=" + strconv.FormatUint(p.from, 10))
+	}
+	if p.last != "" {
+		b.WriteString("&last=" + e(p.last))
 	}
 	if p.gtids != "" {
 		b.WriteString("&gtids=" + e(p.gtids))
@@ -67,16 +80,21 @@ func parsePlace(pos source.Position) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("parse position: %w", err)
 	}
-	p.file, p.uuid, p.gtids = q.Get("file"), q.Get("uuid"), q.Get("gtids")
+	p.file, p.uuid, p.gtids, p.last = q.Get("file"), q.Get("uuid"), q.Get("gtids"), q.Get("last")
 	if p.pos, err = strconv.ParseUint(q.Get("pos"), 10, 64); err != nil {
 		return place{}, fmt.Errorf("parse position: pos: %w", err)
 	}
 	if at := q.Get("at"); at != "" {
-		seconds, err := strconv.ParseInt(at, 10, 64)
+		us, err := strconv.ParseInt(at, 10, 64)
 		if err != nil {
 			return place{}, fmt.Errorf("parse position: at: %w", err)
 		}
-		p.at = time.Unix(seconds, 0).UTC()
+		p.at = time.UnixMicro(us).UTC()
+	}
+	if from := q.Get("from"); from != "" {
+		if p.from, err = strconv.ParseUint(from, 10, 64); err != nil {
+			return place{}, fmt.Errorf("parse position: from: %w", err)
+		}
 	}
 	switch q.Get("by") {
 	case "gtid":
@@ -90,6 +108,9 @@ func parsePlace(pos source.Position) (place, error) {
 	}
 	if _, err := p.set(); err != nil {
 		return place{}, fmt.Errorf("parse position: gtids: %w", err)
+	}
+	if _, err := (place{mariadb: p.mariadb, gtids: p.last}).set(); err != nil {
+		return place{}, fmt.Errorf("parse position: last: %w", err)
 	}
 	return p, nil
 }

@@ -47,24 +47,24 @@ func (s *Source) Judge(ctx context.Context, from source.Position) error {
 }
 
 // accept reads a position that was saved, and judges it over a session of its own.
-func (s *Source) accept(ctx context.Context, from source.Position) (place, error) {
+func (s *Source) accept(ctx context.Context, from source.Position) (start, error) {
 	at, err := parsePlace(from)
 	if kind := from.Kind(); err != nil && kind != "" && kind != "my" && kind != "maria" {
-		return at, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
+		return start{}, fault.Position(fault.CodeForeign, "give the new connector another OUTBOXD_NAME and its own OUTBOXD_CHECKPOINT, or go back to the old source", err,
 			"the checkpoint is of another kind of database (%s), the source is MySQL or MariaDB", kind)
 	}
 	if err != nil {
-		return at, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
+		return start{}, fault.Position(fault.CodeCheckpointUnreadable, "use the source and the version this checkpoint was written by, or see `outboxd checkpoint show`", err, "the stored position can't be read")
 	}
 	q, err := s.connect(ctx)
 	if err != nil {
-		return at, err
+		return start{}, err
 	}
-	if s.server, err = s.ask(ctx, q); err == nil {
-		err = s.judge(ctx, q, at)
+	defer q.close()
+	if s.server, err = s.ask(ctx, q); err != nil {
+		return start{}, err
 	}
-	q.close()
-	return at, err
+	return s.judge(ctx, q, at)
 }
 
 // Open implements source.Source. The place is judged on a session of its own;
@@ -81,7 +81,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	dec, err := newDecoder(s, at, s.log)
 	if err == nil {
 		dec.describe, dec.table = s.describeNow, s.charsetTable
-		err = s.dump(ctx, q, at, dec)
+		dec.checksummed, err = s.dump(ctx, q, at)
 	}
 	if err != nil {
 		_ = q.Close()
@@ -90,13 +90,13 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	return startStream(q.Conn.Conn.Conn, dec), nil
 }
 
-// dump sets up the session and asks for the log.
-func (s *Source) dump(ctx context.Context, q *session, at place, dec *decoder) error {
+// dump sets up the session and asks for the log. It reports whether events come with checksums
+// until the log says something else.
+func (s *Source) dump(ctx context.Context, q *session, from start) (checksummed bool, err error) {
 	algorithm, err := q.value(ctx, "SELECT @@global.binlog_checksum")
 	if err != nil {
-		return fmt.Errorf("set up the dump: %w", err)
+		return false, fmt.Errorf("set up the dump: %w", err)
 	}
-	dec.checksummed = algorithm != "NONE"
 	id := uuid.NewString()
 	statements := []string{
 		"SET @source_binlog_checksum = @@global.binlog_checksum, @master_binlog_checksum = @@global.binlog_checksum",
@@ -104,48 +104,56 @@ func (s *Source) dump(ctx context.Context, q *session, at place, dec *decoder) e
 		fmt.Sprintf("SET @replica_uuid = '%s', @slave_uuid = '%[1]s'", id),
 		fmt.Sprintf("SET SESSION net_write_timeout = %d", int(writeTimeout.Seconds())),
 	}
-	if at.mariadb {
+	if from.at.mariadb {
 		statements = append(statements, "SET @mariadb_slave_capability = 4")
-		if at.byGTID {
-			statements = append(statements, fmt.Sprintf("SET @slave_connect_state = '%s', @slave_gtid_strict_mode = 1", at.gtids))
+		if from.byGTID {
+			statements = append(statements, fmt.Sprintf("SET @slave_connect_state = '%s', @slave_gtid_strict_mode = 1", from.gtids))
 		}
 	}
 	for _, statement := range statements {
 		if _, err := q.query(ctx, statement); err != nil {
-			return fmt.Errorf("set up the dump: %w", err)
+			return false, fmt.Errorf("set up the dump: %w", err)
 		}
 	}
 	if err := q.register(s.cfg.ServerID, s.endpoint.user); err != nil {
-		return s.missingGrant(err, "REPLICATION SLAVE")
+		return false, s.missingGrant(err, "REPLICATION SLAVE")
+	}
+	command, err := s.dumpCommand(from)
+	if err != nil {
+		return false, err
 	}
 	q.ResetSequence()
-	if err := q.WritePacket(s.dumpCommand(at, dec)); err != nil {
-		return fmt.Errorf("ask for the log: %w", err)
+	if err := q.WritePacket(command); err != nil {
+		return false, fmt.Errorf("ask for the log: %w", err)
 	}
-	return nil
+	return algorithm != "NONE", nil
 }
 
 // dumpCommand is COM_BINLOG_DUMP, or COM_BINLOG_DUMP_GTID on MySQL.
-func (s *Source) dumpCommand(at place, dec *decoder) []byte {
+func (s *Source) dumpCommand(from start) ([]byte, error) {
 	b := make([]byte, 4, 128)
-	if at.byGTID && !at.mariadb {
-		set := dec.mysql.Encode()
+	if from.byGTID && !from.at.mariadb {
+		parsed, err := place{gtids: from.gtids}.set()
+		if err != nil {
+			return nil, err
+		}
+		set := parsed.Encode()
 		b = append(b, mysql.COM_BINLOG_DUMP_GTID, 0, 0)
 		b = le.AppendUint32(b, s.cfg.ServerID)
 		b = le.AppendUint32(b, 0) // no file name
 		b = le.AppendUint64(b, 4)
 		b = le.AppendUint32(b, uint32(len(set)))
-		return append(b, set...)
+		return append(b, set...), nil
 	}
-	file, pos := at.file, at.pos
-	if at.byGTID { // MariaDB starts at @slave_connect_state
+	file, pos := from.file, from.pos
+	if from.byGTID { // MariaDB starts at @slave_connect_state
 		file, pos = "", 4
 	}
 	b = append(b, mysql.COM_BINLOG_DUMP)
 	b = le.AppendUint32(b, uint32(pos))
 	b = append(b, 0, 0)
 	b = le.AppendUint32(b, s.cfg.ServerID)
-	return append(b, file...)
+	return append(b, file...), nil
 }
 
 // describeNow reads a table's columns while the log is read. A table made or rebuilt after

@@ -29,6 +29,14 @@ func (d *decoder) begin(e event) error {
 		return fmt.Errorf("event type %d is of another kind of server", e.kind)
 	}
 	d.open(e)
+	if err := d.identify(e); err != nil {
+		return err
+	}
+	return d.pass()
+}
+
+// identify reads what tells a transaction from others.
+func (d *decoder) identify(e event) error {
 	switch e.kind {
 	case eventMariaGTID:
 		return d.beginMariaDB(e)
@@ -49,7 +57,7 @@ func (d *decoder) begin(e event) error {
 		if err != nil {
 			return err
 		}
-		d.commitTime(g.committed)
+		d.commitTime(g)
 		if d.at.byGTID {
 			return fault.Config(fault.CodeServerSetting, "turn gtid_mode back ON; where it is to stay off, "+anew, nil,
 				"a transaction without a GTID at %s:%d: gtid_mode is not ON any more, and the checkpoint is in GTIDs", d.file, d.pos)
@@ -64,7 +72,22 @@ type began struct {
 	mysql gtid
 	maria mysql.MariadbGTID
 	file  string
-	pos   uint64
+	pos   uint64 // behind the first event …
+	from  uint64 // … and before it
+	at    uint64 // where it was committed first, microseconds since 1970; 0: not told
+}
+
+// committed is the time of its first commit; zero when it is not told.
+func (b *began) committed() time.Time {
+	if b.at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(int64(b.at)).UTC()
+}
+
+// counted reports whether the transaction has a GTID.
+func (b *began) counted() bool {
+	return b.kind == eventGTID || b.kind == eventTaggedGTID || b.kind == eventMariaGTID
 }
 
 // String is the transaction's GTID, or the place of its first event.
@@ -84,13 +107,41 @@ func (d *decoder) open(e event) {
 		d.spare = &source.Tx{}
 	}
 	d.tx = d.spare
-	d.tx.CommitAt, d.began = time.Unix(int64(e.seconds), 0).UTC(), began{kind: e.kind, file: d.file, pos: d.pos}
-	d.inside, d.index = false, 0
+	d.tx.CommitAt, d.began = time.Unix(int64(e.seconds), 0).UTC(), began{kind: e.kind, file: d.file, pos: d.pos, from: d.pos - uint64(e.size)}
+	d.inside, d.index, d.passing = false, 0, false
 }
 
 func (d *decoder) beginMySQL(g gtid) {
 	d.began.mysql = g
-	d.commitTime(g.committed)
+	d.commitTime(g)
+}
+
+// pass decides whether the transaction that begins was handed on before. The
+// first one that was, if it was asked for, shows that the server is the one that the place is of.
+func (d *decoder) pass() error {
+	if d.until > 0 {
+		d.passing = d.began.from < d.until
+		if !d.passing {
+			d.until = 0
+		}
+	}
+	if p, g := &d.passed, &d.began.mysql; p.number > 0 && p.number == g.number && p.uuid == g.uuid && p.tag == g.tag {
+		d.passing, p.number = true, 0
+	}
+	if d.await && d.passing {
+		d.await = false
+		return d.at.mustBe(d.began.committed())
+	}
+	return nil
+}
+
+// skipped closes a transaction that was handed on before.
+func (d *decoder) skipped() error {
+	d.tx, d.inside, d.passing, d.saves = nil, false, false, d.saves[:0]
+	if d.until > 0 && d.pos > d.until {
+		return fault.Position(fault.CodeDiverged, fromOldest, nil, "the checkpoint's place %s:%d is inside a transaction that ends at %d: the server was reset or built anew", d.file, d.until, d.pos)
+	}
+	return nil
 }
 
 // count adds the transaction that has ended to the GTIDs.
@@ -121,9 +172,10 @@ func follows(intervals mysql.IntervalSlice, number int64) bool {
 	return true
 }
 
-func (d *decoder) commitTime(us uint64) {
-	if us > 0 {
-		d.tx.CommitAt = time.UnixMicro(int64(us)).UTC()
+func (d *decoder) commitTime(g gtid) {
+	d.began.at = g.original
+	if g.committed > 0 {
+		d.tx.CommitAt = time.UnixMicro(int64(g.committed)).UTC()
 	}
 }
 
@@ -132,7 +184,7 @@ func (d *decoder) beginMariaDB(e event) error {
 	if err != nil {
 		return err
 	}
-	d.began.maria, d.inside = g, !standalone
+	d.began.maria, d.began.at, d.inside = g, uint64(e.seconds)*1e6, !standalone
 	return nil
 }
 
@@ -187,8 +239,10 @@ func (d *decoder) statement(text, schema string) error {
 	case t.word("XA"):
 		return d.xa(l.next())
 	case t.word("TRUNCATE"):
-		d.truncated(&l, schema)
-	case t.one("INSERT", "REPLACE", "LOAD", "CREATE"):
+		if !d.passing {
+			d.truncated(&l, schema)
+		}
+	case t.one("INSERT", "REPLACE", "LOAD", "CREATE") && !d.passing:
 		if err := d.insertsAsText(text, schema); err != nil {
 			d.lost = err
 		}
@@ -200,7 +254,9 @@ func (d *decoder) statement(text, schema string) error {
 	if d.tx == nil {
 		return errNoBegin
 	}
-	d.warnOfText(text, schema)
+	if !d.passing {
+		d.warnOfText(text, schema)
+	}
 	return nil
 }
 
@@ -342,6 +398,9 @@ func (d *decoder) end(commit bool) error {
 	if d.tx == nil {
 		return errNoBegin
 	}
+	if d.passing {
+		return d.skipped()
+	}
 	if commit && d.lost != nil {
 		return d.lost
 	}
@@ -353,12 +412,10 @@ func (d *decoder) end(commit bool) error {
 	}
 	d.settled = len(d.rows)
 	d.count()
-	d.at.file, d.at.pos, d.at.at = d.file, d.pos, time.Time{}
-	if d.at.mariadb {
-		d.at.at = d.tx.CommitAt
-	}
+	d.at.file, d.at.pos, d.at.from, d.at.at, d.at.last = d.file, d.pos, d.began.from, d.began.committed(), ""
+	d.last = d.began
 	if d.settled > 0 && !d.split {
-		d.ends = append(d.ends, border{d.settled, d.at, d.began.String()})
+		d.ends = append(d.ends, border{d.settled, d.at, d.began.String(), d.began.counted()})
 	}
 	d.tx, d.inside, d.lost, d.saves, d.moved = nil, false, nil, d.saves[:0], true
 	return nil

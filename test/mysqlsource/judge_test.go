@@ -69,7 +69,7 @@ var (
 	}, fault.CodeDiverged}
 	beyond4GiB = damage{"beyond 4 GiB", func(t *testing.T, _ database, at source.Position) source.Position {
 		return moved(t, at, 1<<32)
-	}, fault.CodePositionLost}
+	}, fault.CodeDiverged}
 	inAnEvent = damage{"inside an event", func(t *testing.T, d database, at source.Position) source.Position {
 		d.write(t, true, "1")
 		return moved(t, at, 20)
