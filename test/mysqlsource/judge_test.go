@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,14 +117,15 @@ func TestOpenJudgesTheStoredPlace(t *testing.T) {
 				config := d.config()
 				config.Place = c.place
 				s := newSource(t, config)
-				refused(t, s, damage.do(t, d, begin(t, s)), damage.code)
+				f := refused(t, s, damage.do(t, d, begin(t, s)), damage.code)
+				d.repair(t, s, f)
 			})
 		}
 	}
 }
 
 // refused opens at a place that can't be read from.
-func refused(t *testing.T, s source.Source, at source.Position, code string) {
+func refused(t *testing.T, s source.Source, at source.Position, code string) *fault.Error {
 	t.Helper()
 	stream, err := s.Open(t.Context(), at)
 	if err == nil {
@@ -135,8 +137,95 @@ func refused(t *testing.T, s source.Source, at source.Position, code string) {
 	}
 	f := fault.As(err)
 	if f == nil || f.Code != code || f.Exit != fault.ExitPosition || f.Fix == "" {
-		t.Errorf("open at %s: %v", at, err)
+		t.Fatalf("open at %s: %v", at, err)
 	}
+	return f
+}
+
+// repair does what a fault says, and wants rows to come again.
+func (d database) repair(t *testing.T, s *mysql.Source, f *fault.Error) []source.Row {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var at source.Position
+	var err error
+	switch set := regexp.MustCompile("`outboxd checkpoint set --to '?([^`']+)'?`").FindStringSubmatch(f.Fix); {
+	case set != nil:
+		at, err = s.Locate(ctx, set[1], "")
+	case strings.Contains(f.Fix, "`outboxd checkpoint delete`") && strings.Contains(f.Fix, "OUTBOXD_START=now"):
+		at, err = s.Begin(ctx, source.First{Mode: source.StartNow})
+	default: // an address to correct, or a name
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", f.Fix, err)
+	}
+	st := stream(t, s, at)
+	defer func() { _ = st.Close(context.Background()) }()
+	d.write(t, true, "4711")
+	var read []source.Row
+	for len(read) == 0 || string(read[len(read)-1].Values[0].Data) != "4711" {
+		b, err := st.Next(ctx)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Fix, err)
+		}
+		for _, r := range b.Rows {
+			if r.Table.Schema == d.name {
+				read = append(read, r)
+			}
+		}
+	}
+	return read
+}
+
+// A server that was reset, or built anew, gives the same names to other transactions: the same GTIDs, the
+// same offsets in the same files. That is seen by the time of the last one's commit.
+func TestResetServer(t *testing.T) {
+	for _, c := range []struct {
+		server string
+		place  mysql.PlaceMode
+	}{
+		{"mysql", mysql.PlaceAuto}, {"mysql", mysql.PlaceFile}, {"mysql-nogtid", mysql.PlaceAuto},
+		{"mariadb1011", mysql.PlaceAuto}, {"mariadb118", mysql.PlaceAuto}, {"mariadb118", mysql.PlaceFile},
+	} {
+		t.Run(c.server+"/"+string(c.place), func(t *testing.T) {
+			d := newDatabase(t, c.server, small)
+			config := d.config()
+			config.Place = c.place
+			s := newSource(t, config)
+			d.reset(t)
+			at := begin(t, s)
+			st := stream(t, s, at)
+			d.write(t, true, "1")
+			_, at = rows(t, st, 1)
+			_ = st.Close(t.Context())
+			st = stream(t, s, at) // the transaction before the place is the one it was
+			d.write(t, true, "2")
+			got, at := rows(t, st, 1)
+			equal(t, ids(got), "2")
+			_ = st.Close(t.Context())
+			w := d.session(t)
+			second := w.value(t, "SELECT UNIX_TIMESTAMP()")
+			harness.Eventually(t, "the next second", func() bool { return w.value(t, "SELECT UNIX_TIMESTAMP()") != second })
+
+			d.reset(t)
+			for _, id := range []string{"3", "4", "5"} {
+				d.write(t, true, id)
+			}
+			f := refused(t, s, at, fault.CodeDiverged)
+			equal(t, ids(d.repair(t, s, f)), "3", "4", "5", "4711")
+		})
+	}
+}
+
+// reset throws the server's log away, and the GTIDs with it.
+func (d database) reset(t *testing.T) {
+	t.Helper()
+	statement := "RESET MASTER"
+	if strings.HasPrefix(d.session(t).value(t, "SELECT VERSION()"), "9.") {
+		statement = "RESET BINARY LOGS AND GTIDS"
+	}
+	d.exec(t, statement)
 }
 
 // A log that no longer holds what stands behind our place is a loss. Where it
@@ -170,10 +259,11 @@ func TestPurgedLog(t *testing.T) {
 			w.exec(t, "PURGE BINARY LOGS TO '"+newest+"'")
 			return *w.table(t, "SHOW BINARY LOGS")[0][0] == newest
 		})
-		refused(t, s, at, fault.CodePositionLost)
+		got = d.repair(t, s, refused(t, s, at, fault.CodePositionLost))
+		equal(t, ids(got), "2", "4711")
 		d.write(t, true, "3")
-		got, _ = rows(t, stream(t, s, place), 1)
-		equal(t, ids(got), "3")
+		got, _ = rows(t, stream(t, s, place), 2)
+		equal(t, ids(got), "4711", "3")
 	})
 }
 
