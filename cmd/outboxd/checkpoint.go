@@ -103,7 +103,7 @@ func copyCheckpoint(ctx context.Context, p *process, args []string) error {
 
 func setCheckpoint(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("checkpoint set")
-	where := f.String("to", "", "the `POSITION`: as checkpoint show prints it, or for Postgres an LSN")
+	where := f.String("to", "", "the `POSITION`: as checkpoint show prints it, for Postgres an LSN, for MySQL and MariaDB a set of GTIDs, FILE:OFFSET or oldest")
 	reason := f.String("reason", "", "`TEXT` for the audit line")
 	yes := f.Bool("yes", false, "ask nothing")
 	if err := p.parse(f, args); err != nil {

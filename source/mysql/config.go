@@ -88,9 +88,9 @@ const (
 	leaseTrust     = 10 * time.Second
 	leaseIdle      = 15 * time.Second // wait_timeout: after which the server ends a frozen holder's session
 	standbyPoll    = time.Second
-	heartbeat      = 3 * time.Second  // the server's sign of life when the log stands still
-	silenceLimit   = 15 * time.Second // a server without one for that long is gone
-	writeTimeout   = 24 * time.Hour   // net_write_timeout of our session: a slow Kafka must not cost the dump thread
+	heartbeat      = 3 * time.Second // the server's sign of life when the log stands still
+	silenceLimit   = 3 * heartbeat   // a server without one for that long is gone
+	writeTimeout   = 24 * time.Hour  // net_write_timeout of our session: a slow Kafka must not cost the dump thread
 	connectTimeout = 10 * time.Second
 	idleInterval   = 60 * time.Second // idle progress: the longest wait …
 	idleBytes      = 16 << 20         // … and the most log
@@ -239,6 +239,8 @@ type Source struct {
 	endpoint endpoint
 	log      *zap.Logger
 	server   server // of the last session
+	held     string // address of the server that the lease was taken on; "" without one
+	lease    *lease // the last one
 }
 
 var _ source.Source = (*Source)(nil)

@@ -21,20 +21,53 @@ import (
 type session struct {
 	*client.Conn
 	source *Source
+	addr   string // where it is connected to
 }
 
-// connect logs in at the first address that answers.
+// connect logs in: while the lease is held at the address it was taken at, else at the first one that will do.
 func (s *Source) connect(ctx context.Context) (*session, error) {
+	if s.held != "" {
+		return s.connectTo(ctx, s.held)
+	}
 	var errs []error
 	for _, addr := range s.endpoint.addrs {
-		conn, err := s.dial(ctx, addr)
-		if err == nil {
-			return &session{conn, s}, nil
+		q, err := s.connectTo(ctx, addr)
+		if err == nil && len(s.endpoint.addrs) > 1 {
+			if err = q.mustTakeWrites(ctx); err != nil {
+				q.close()
+				err = fmt.Errorf("connect to %s: %w", addr, err)
+			}
 		}
-		errs = append(errs, s.explain(fmt.Errorf("connect to %s: %w", addr, err)))
+		if err == nil {
+			return q, nil
+		}
+		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
 }
+
+func (s *Source) connectTo(ctx context.Context, addr string) (*session, error) {
+	conn, err := s.dial(ctx, addr)
+	if err != nil {
+		return nil, s.explain(fmt.Errorf("connect to %s: %w", addr, err))
+	}
+	return &session{Conn: conn, source: s, addr: addr}, nil
+}
+
+// mustTakeWrites passes a replica of a list of hosts over: two instances with leases on two servers would both be active.
+func (q *session) mustTakeWrites(ctx context.Context) error {
+	readOnly, err := q.value(ctx, "SELECT @@global.read_only")
+	if err != nil {
+		return fmt.Errorf("ask whether the server takes writes: %w", err)
+	}
+	if readOnly == "1" {
+		return errReplica
+	}
+	return nil
+}
+
+// errReplica passes when somebody promotes the server.
+var errReplica = errors.New("the server is read_only, and one of several hosts that takes writes is looked for")
 
 func (s *Source) dial(ctx context.Context, addr string) (*client.Conn, error) {
 	conn, err := s.dialWith(ctx, addr, s.endpoint.tls != nil)
@@ -156,6 +189,7 @@ type server struct {
 	mariadb    bool
 	version    string
 	uuid       string            // MySQL only
+	identity   string            // tells the server from another at the same address
 	gtids      bool              // GTIDs are on
 	metadata   string            // binlog_row_metadata
 	folds      bool              // names are kept in lower case
@@ -185,6 +219,10 @@ func (s *Source) ask(ctx context.Context, q *session) (server, error) {
 	}
 	if v.mariadb {
 		v.gtids = true
+		v.identity, err = q.value(ctx, "SELECT CONCAT_WS(' ', @@server_id, @@hostname, @@port, @@datadir)")
+		if err != nil {
+			return v, fmt.Errorf("ask the server's identity: %w", err)
+		}
 	} else if err := v.askMySQL(ctx, q); err != nil {
 		return v, err
 	}
@@ -206,6 +244,7 @@ func (v *server) askMySQL(ctx context.Context, q *session) error {
 		return fmt.Errorf("ask the server's identity: %w", err)
 	}
 	v.uuid, _ = r.GetString(0, 0)
+	v.identity = v.uuid
 	mode, _ := r.GetString(0, 1)
 	v.gtids = mode == "ON"
 	return nil

@@ -19,6 +19,7 @@ import (
 // The server ends the session of a frozen holder by itself (wait_timeout).
 type lease struct {
 	session *session
+	server  string       // its identity
 	trust   atomic.Int64 // when the last answered question was sent, on the clock of epoch
 	epoch   time.Time    // carries the monotonic clock
 	done    chan struct{}
@@ -36,6 +37,7 @@ func (s *Source) lockName() string {
 // Acquire implements source.Source. It polls with a timeout of 0, so that a
 // standby holds nothing on the server.
 func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (source.Lease, error) {
+	s.held, s.lease = "", nil
 	q, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -43,9 +45,11 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 	held := false
 	defer func() {
 		if !held {
+			s.held = ""
 			q.close()
 		}
 	}()
+	s.held = q.addr
 	if err := s.examine(ctx, q); err != nil {
 		return nil, err
 	}
@@ -61,7 +65,8 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 		}
 		if got == "1" {
 			held = true
-			return newLease(q, sent), nil
+			s.held, s.lease = q.addr, newLease(q, s.server.identity, sent)
+			return s.lease, nil
 		}
 		holder, err := q.value(ctx, "SELECT IS_USED_LOCK(?)", s.lockName())
 		if err != nil {
@@ -79,9 +84,9 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 	}
 }
 
-func newLease(q *session, sent time.Time) *lease {
+func newLease(q *session, server string, sent time.Time) *lease {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &lease{session: q, epoch: sent, done: make(chan struct{}), cancel: cancel}
+	l := &lease{session: q, server: server, epoch: sent, done: make(chan struct{}), cancel: cancel}
 	l.ended.Go(func() {
 		defer close(l.done)
 		l.keep(ctx)
@@ -117,6 +122,15 @@ func (l *lease) listen(ctx context.Context) bool {
 	_, err := conn.Read(make([]byte, 1))
 	var timeout net.Error
 	return ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// holds ends the lease when the address it was taken at leads to another server now.
+func (s *Source) holds() error {
+	if s.lease == nil || s.server.identity == s.lease.server {
+		return nil
+	}
+	s.lease.cancel()
+	return fmt.Errorf("%s leads to another server (%s) than the one the lease was taken on (%s)", s.held, s.server.identity, s.lease.server)
 }
 
 // Done implements source.Lease.

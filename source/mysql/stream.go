@@ -64,6 +64,9 @@ func (s *Source) accept(ctx context.Context, from source.Position) (start, error
 	if s.server, err = s.ask(ctx, q); err != nil {
 		return start{}, err
 	}
+	if err := s.holds(); err != nil {
+		return start{}, err
+	}
 	return s.judge(ctx, q, at)
 }
 

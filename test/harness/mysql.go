@@ -60,11 +60,20 @@ func NewMySQL(t testing.TB, service string) *MySQL {
 	}
 	t.Cleanup(func() { m.remove(t) })
 	m.exec(t, server, "CREATE DATABASE "+m.Name)
-	m.exec(t, server, fmt.Sprintf("CREATE USER %s IDENTIFIED BY 'cdc-pw'", m.Name))
-	m.exec(t, server, fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s", m.Name))
-	m.exec(t, server, fmt.Sprintf("GRANT SELECT ON %s.* TO %s", m.Name, m.Name))
+	for _, statement := range m.account() {
+		m.exec(t, server, statement)
+	}
 	m.db = m.open(t, m.Name)
 	return m
+}
+
+// account are the statements that make the account.
+func (m *MySQL) account() []string {
+	return []string{
+		fmt.Sprintf("CREATE USER %s IDENTIFIED BY 'cdc-pw'", m.Name),
+		fmt.Sprintf("GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s", m.Name),
+		fmt.Sprintf("GRANT SELECT ON %s.* TO %s", m.Name, m.Name),
+	}
 }
 
 // open gives access as the administrator. It connects to nothing yet.

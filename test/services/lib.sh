@@ -3,7 +3,7 @@
 SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog kafka3 kafka39)
 CLUSTER=(kafka3-1 kafka3-2 kafka3-3) # kafka3 names all of them
 REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
-STANDBYS=(postgres15-standby postgres16-standby postgres17-standby postgres18-standby)
+STANDBYS=(postgres15-standby postgres16-standby postgres17-standby postgres18-standby mysql-standby mariadb118-standby)
 OFFSET=${OUTBOXD_TEST_PORT_OFFSET:-0}
 
 fail() { echo "$*" >&2; exit 1; }
@@ -29,6 +29,8 @@ port() {
   kafka39) echo $((19139 + OFFSET)) ;;
   kafka3-*) if [ -e "$RUN/$1/moved" ]; then echo $((19150 + ${1#kafka3-} + OFFSET)); else first_port "$1"; fi ;;
   *-replica) echo $((25430 + OFFSET)) ;;
+  mysql-standby) echo $((25436 + OFFSET)) ;;
+  mariadb118-standby) echo $((25412 + OFFSET)) ;;
   *-standby) local n=${1#postgres}; echo $((25450 + ${n%-standby} + OFFSET)) ;;
   postgres*) echo $((25400 + ${1#postgres} + OFFSET)) ;;
   mysql) echo $((25433 + OFFSET)) ;;

@@ -3,8 +3,8 @@
 mysql_root() {
   case $1 in
   mysql*) echo "$CACHE/mysql" ;;
-  mariadb1011) echo "$CACHE/mariadb-10.11" ;;
-  mariadb118) echo "$CACHE/mariadb-11.8" ;;
+  mariadb1011*) echo "$CACHE/mariadb-10.11" ;;
+  mariadb118*) echo "$CACHE/mariadb-11.8" ;;
   esac
 }
 
@@ -43,7 +43,8 @@ mysql_server() { # NAME OPTION...   replaces the shell
 mysql_start() { # NAME
   local dir=$RUN/$1 kind=${1%%[0-9-]*}
   cat "$here/mysql/server.cnf" "$here/mysql/$kind.cnf" >"$dir/my.cnf"
-  [ ! -f "$here/mysql/$1.cnf" ] || [ "$1" = "$kind" ] || cat "$here/mysql/$1.cnf" >>"$dir/my.cnf"
+  local own=$here/mysql/${1%-standby}.cnf # a standby is as its primary is, and a test has it follow that
+  [ ! -f "$own" ] || [ "$own" = "$here/mysql/$kind.cnf" ] || cat "$own" >>"$dir/my.cnf"
   cp "$here/mysql/users.sql" "$dir/"
   if [ ! -f "$dir/initialized" ]; then
     find "$(data "$1")" -mindepth 1 -delete
