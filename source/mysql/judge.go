@@ -78,9 +78,12 @@ func flavorName(mariadb bool) string {
 
 // judgeGTIDs compares sets on the server: it must have executed all of ours, and still have all others.
 func (s *Source) judgeGTIDs(ctx context.Context, q *session, at place) (start, error) {
-	r, err := q.query(ctx, `SELECT GTID_SUBSET(?, @@global.gtid_executed), GTID_SUBSET(@@global.gtid_purged, ?), @@global.gtid_executed, @@global.gtid_purged,
-		GTID_SUBTRACT(?, GTID_SUBTRACT(?, @@global.gtid_executed)), GTID_SUBTRACT(@@global.gtid_purged, ?), GTID_SUBSET(?, @@global.gtid_purged), GTID_SUBTRACT(?, ?)`,
-		at.gtids, at.gtids, at.gtids, at.gtids, at.gtids, at.last, at.gtids, at.last)
+	r, err := q.query(ctx, "SELECT "+strings.Join([]string{
+		"GTID_SUBSET(?, @@global.gtid_executed)", "GTID_SUBSET(@@global.gtid_purged, ?)", "@@global.gtid_executed", "@@global.gtid_purged",
+		"GTID_SUBTRACT(?, GTID_SUBTRACT(?, @@global.gtid_executed))", //nolint:dupword // what both have
+		"GTID_SUBTRACT(@@global.gtid_purged, ?)",
+		"GTID_SUBSET(?, @@global.gtid_purged)", "GTID_SUBTRACT(?, ?)",
+	}, ", "), at.gtids, at.gtids, at.gtids, at.gtids, at.gtids, at.last, at.gtids, at.last)
 	if err != nil {
 		return start{}, fmt.Errorf("compare GTIDs: %w", err)
 	}
