@@ -67,7 +67,7 @@ func mysqlConfig(c *config.Config, login config.Login) mysql.Config {
 	}
 	return mysql.Config{
 		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
-		ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), OnUpdate: mysql.OnUpdate(c.OnUpdate),
+		ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), Hold: c.BufferBytes, OnUpdate: mysql.OnUpdate(c.OnUpdate),
 	}
 }
 

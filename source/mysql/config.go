@@ -46,6 +46,9 @@ type Config struct {
 	ServerID uint32
 	// Place is how a first place is written; PlaceAuto takes GTIDs where they are on.
 	Place PlaceMode
+	// Hold is how many bytes of one transaction's outbox rows are held in memory until it is
+	// known to be committed; a larger one is read twice. 0 is 32 MiB.
+	Hold int64
 	// OnUpdate says what an UPDATE on an outbox table means.
 	OnUpdate OnUpdate
 	// Validate is called with each outbox table as the server describes it
@@ -265,6 +268,9 @@ func New(cfg Config, log *zap.Logger) (*Source, error) {
 		tables[i] = t
 	}
 	cfg.Tables = tables
+	if cfg.Hold == 0 {
+		cfg.Hold = holdBytes
+	}
 	if cfg.ServerID == 0 {
 		cfg.ServerID = deriveServerID(cfg.Name, e)
 	}

@@ -50,16 +50,25 @@ type decoder struct {
 	maria  *mysql.MariadbGTIDSet
 	tables map[uint64]*table // ours, by the log's table id
 
-	tx       *source.Tx // the transaction under way; without an ID before a row of ours
-	began    began
-	spare    *source.Tx // for the next one: no row holds it
-	inside   bool       // between BEGIN and its end
-	passing  bool       // it was handed on before: its rows are passed over
-	index    uint32
-	saves    []savepoint
-	lost     error // why the transaction can't be handed on, should it commit
-	rows     []source.Row
-	settled  int // rows[:settled] are committed
+	tx      *source.Tx // the transaction under way; without an ID before a row of ours
+	began   began
+	spare   *source.Tx // for the next one: no row holds it
+	inside  bool       // between BEGIN and its end
+	passing bool       // it was handed on before: its rows are passed over
+	index   uint32
+	saves   []savepoint
+	lost    error // why the transaction can't be handed on, should it commit
+	rows    []source.Row
+	settled int // rows[:settled] are committed
+
+	hold    int          // bytes of one transaction's rows to hold before it is known to be committed
+	held    int          // of the one under way
+	seen    uint32       // its rows, those that were taken back too
+	dropped []stretch    // what was taken back
+	ahead   bool         // it is read to its end, and its rows are let go
+	promise *promise     // it was, and ended in a commit: the next transaction is that one
+	more    func() error // hands over what is full; nil: nobody takes it yet
+
 	ends     []border
 	base     string // GTIDs before the first of ends
 	split    bool   // pieces of the settled rows have been handed on
@@ -86,6 +95,7 @@ type savepoint struct {
 	name string
 	rows int
 	next uint32
+	seen uint32
 }
 
 func newDecoder(s *Source, from start, log *zap.Logger) (*decoder, error) {
@@ -93,7 +103,7 @@ func newDecoder(s *Source, from start, log *zap.Logger) (*decoder, error) {
 	d := &decoder{
 		log: log, server: &s.server, onUpdate: s.cfg.OnUpdate, at: at, file: at.file, pos: at.pos, await: from.witness,
 		proved: at.mariadb || from.byGTID || from.pos <= 4, // the others are judged before
-		tables: map[uint64]*table{}, spare: &source.Tx{}, charsets: map[string]*charset{},
+		hold:   int(s.cfg.Hold), tables: map[uint64]*table{}, spare: &source.Tx{}, charsets: map[string]*charset{},
 	}
 	for _, t := range s.cfg.Tables {
 		d.outboxes = append(d.outboxes, outbox{TableName: s.server.logged(t)})
@@ -196,7 +206,7 @@ func (d *decoder) rotate(e event) error {
 	}
 	d.file, d.pos, d.until = file, le.Uint64(e.body), 0
 	if d.tx == nil && !artificial {
-		d.at.file, d.at.pos, d.moved = d.file, d.pos, true
+		d.at.file, d.at.pos, d.at.from, d.moved = d.file, d.pos, 0, true
 	}
 	return nil
 }
@@ -255,6 +265,9 @@ func (d *decoder) idle() bool { return d.tx == nil && len(d.rows) == 0 }
 func (d *decoder) batch() (b source.Batch, ok bool) {
 	if d.settled == 0 {
 		return b, false
+	}
+	if d.promise != nil && d.tx != nil {
+		return d.piece()
 	}
 	n := d.settled
 	if n > batchRows+batchRows/2 {

@@ -27,7 +27,7 @@ func plainStart(at place) start {
 
 func testDecoder(at place) *decoder {
 	s := &Source{
-		cfg:    Config{Tables: []TableName{{"shop", "outbox"}}},
+		cfg:    Config{Tables: []TableName{{"shop", "outbox"}}, Hold: 1 << 30},
 		server: server{mariadb: at.mariadb, collations: map[uint64]string{utf8Collation: "utf8mb4", binaryCollation: "binary", latin1Collation: "latin1"}},
 	}
 	d, err := newDecoder(s, plainStart(at), zap.NewNop())

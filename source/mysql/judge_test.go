@@ -11,7 +11,7 @@ import (
 
 func decoderFrom(t *testing.T, from start) *decoder {
 	t.Helper()
-	s := &Source{cfg: Config{Tables: []TableName{{"shop", "outbox"}}}, server: *testDecoder(from.at).server}
+	s := &Source{cfg: Config{Tables: []TableName{{"shop", "outbox"}}, Hold: 1 << 30}, server: *testDecoder(from.at).server}
 	d, err := newDecoder(s, from, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)

@@ -77,5 +77,10 @@ func (d *decoder) events(r io.Reader) error {
 		if err := d.event(inner); err != nil {
 			return err
 		}
+		if d.promise != nil && d.more != nil {
+			if err := d.more(); err != nil {
+				return err
+			}
+		}
 	}
 }

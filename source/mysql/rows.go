@@ -64,14 +64,22 @@ func (d *decoder) insert(e event) error {
 			return fmt.Errorf("decompress rows of %s: %w", t, err)
 		}
 	}
+	const rowBytes, valueBytes = 72, 32 // beside the text
 	for len(c.b) > 0 {
+		before := d.bytes
 		values, err := d.row(t, present, here, &c)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", t, err)
 		}
+		d.seen++
+		if d.promise != nil && d.promise.takenBack(d.seen-1) {
+			continue
+		}
 		d.rows = append(d.rows, source.Row{Table: t.Table, Tx: d.tx, Index: d.index, Values: values})
 		d.index++
+		d.held += d.bytes - before + rowBytes + valueBytes*len(values)
 	}
+	d.weigh()
 	return nil
 }
 

@@ -77,20 +77,30 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	if err != nil {
 		return nil, err
 	}
+	dec, err := newDecoder(s, at, s.log)
+	if err != nil {
+		return nil, err
+	}
+	dec.describe, dec.table = s.describeNow, s.charsetTable
+	conn, checksummed, err := s.open(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	dec.checksummed = checksummed
+	return startStream(conn, dec, s.open), nil
+}
+
+// open connects, and asks for the log on that connection.
+func (s *Source) open(ctx context.Context, from start) (conn net.Conn, checksummed bool, err error) {
 	q, err := s.connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	dec, err := newDecoder(s, at, s.log)
-	if err == nil {
-		dec.describe, dec.table = s.describeNow, s.charsetTable
-		dec.checksummed, err = s.dump(ctx, q, at)
-	}
-	if err != nil {
+	if checksummed, err = s.dump(ctx, q, from); err != nil {
 		_ = q.Close()
-		return nil, err
+		return nil, false, err
 	}
-	return startStream(q.Conn.Conn.Conn, dec), nil
+	return q.Conn.Conn.Conn, checksummed, nil
 }
 
 // dump sets up the session and asks for the log. It reports whether events come with checksums
@@ -203,6 +213,8 @@ func schemaUnknown(t TableName, why string) error {
 // frames packets itself in a buffer of its own. The server needs no word from
 // us: while nobody takes a batch we don't read, and its dump thread waits.
 type stream struct {
+	ask  func(context.Context, start) (net.Conn, bool, error) // for the log, once more
+	mu   sync.Mutex                                           // guards conn against Close
 	conn net.Conn
 	dec  *decoder
 	buf  []byte // buf[r:w] is read and not parsed
@@ -224,16 +236,17 @@ type stream struct {
 
 const bufferBytes = 256 << 10
 
-func startStream(conn net.Conn, dec *decoder) *stream {
+func startStream(conn net.Conn, dec *decoder, ask func(context.Context, start) (net.Conn, bool, error)) *stream {
 	now := time.Now()
 	s := &stream{
-		conn: conn, dec: dec, buf: make([]byte, bufferBytes), out: make(chan source.Batch),
+		ask: ask, conn: conn, dec: dec, buf: make([]byte, bufferBytes), out: make(chan source.Batch),
 		closing: make(chan struct{}), ended: make(chan struct{}), handedAt: now,
 	}
 	s.received.Store(now.UnixNano())
+	dec.more = s.flush
 	go func() {
 		defer close(s.ended)
-		defer s.conn.Close()
+		defer func() { _ = s.connection().Close() }()
 		s.err = s.run()
 	}()
 	return s
@@ -262,7 +275,7 @@ func (s *stream) LastReceived() time.Time { return time.Unix(0, s.received.Load(
 // Close implements source.Stream.
 func (s *stream) Close(ctx context.Context) error {
 	s.shut.Do(func() { close(s.closing) })
-	_ = s.conn.Close() // a dump has no end to say goodbye to
+	_ = s.connection().Close() // a dump has no end to say goodbye to
 	select {
 	case <-s.ended:
 		return nil
@@ -273,7 +286,11 @@ func (s *stream) Close(ctx context.Context) error {
 
 func (s *stream) run() error {
 	for {
-		if err := s.parse(); err != nil {
+		err := s.parse()
+		if errors.Is(err, errCommitted) && !errors.Is(err, errClosed) {
+			err = s.reopen()
+		}
+		if err != nil {
 			return err
 		}
 		if err := s.progress(); err != nil {

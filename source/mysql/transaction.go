@@ -32,7 +32,10 @@ func (d *decoder) begin(e event) error {
 	if err := d.identify(e); err != nil {
 		return err
 	}
-	return d.pass()
+	if err := d.pass(); err != nil || d.passing {
+		return err
+	}
+	return d.promised()
 }
 
 // identify reads what tells a transaction from others.
@@ -109,6 +112,7 @@ func (d *decoder) open(e event) {
 	d.tx = d.spare
 	d.tx.CommitAt, d.began = time.Unix(int64(e.seconds), 0).UTC(), began{kind: e.kind, file: d.file, pos: d.pos, from: d.pos - uint64(e.size)}
 	d.inside, d.index, d.passing = false, 0, false
+	d.seen, d.held, d.ahead, d.dropped = 0, 0, false, d.dropped[:0]
 }
 
 func (d *decoder) beginMySQL(g gtid) {
@@ -214,10 +218,12 @@ func (d *decoder) query(e event) error {
 	}
 	switch string(text) { // most of what comes, without a copy
 	case "BEGIN":
+		d.inside = true
 		if d.tx == nil {
 			d.open(e)
+			d.inside = true
+			return d.promised()
 		}
-		d.inside = true
 		return nil
 	case "COMMIT":
 		return d.end(true)
@@ -234,7 +240,7 @@ func (d *decoder) statement(text, schema string) error {
 		}
 		return d.end(false)
 	case t.word("SAVEPOINT"):
-		d.saves = append(d.saves, savepoint{l.next().text, len(d.rows), d.index})
+		d.saves = append(d.saves, savepoint{l.next().text, len(d.rows), d.index, d.seen})
 		return nil
 	case t.word("XA"):
 		return d.xa(l.next())
@@ -352,12 +358,19 @@ func (l *lexer) savepoint() (name string, ok bool) {
 func (d *decoder) rollbackTo(name string) error {
 	for i := len(d.saves) - 1; i >= 0; i-- {
 		if strings.EqualFold(d.saves[i].name, name) {
-			d.rows, d.index = d.rows[:d.saves[i].rows], d.saves[i].next
+			if d.promise != nil {
+				return nil // what was taken back is known
+			}
+			d.takeBack(d.saves[i].seen)
+			d.index = d.saves[i].next
+			if !d.ahead {
+				d.rows = d.rows[:d.saves[i].rows]
+			}
 			d.saves = d.saves[:i+1]
 			return nil
 		}
 	}
-	if len(d.rows) > d.settled {
+	if d.seen > 0 {
 		return fmt.Errorf("a rollback to the savepoint %q, which the log does not hold", name)
 	}
 	return nil
@@ -404,8 +417,16 @@ func (d *decoder) end(commit bool) error {
 	if commit && d.lost != nil {
 		return d.lost
 	}
-	if !commit {
-		d.rows = d.rows[:d.settled]
+	switch {
+	case commit && d.ahead:
+		return errCommitted
+	case d.promise != nil:
+		if !commit || d.seen != d.promise.rows {
+			return fmt.Errorf("transaction %s was read once more and has %d rows instead of %d", d.promise.began, d.seen, d.promise.rows)
+		}
+		d.promise = nil
+	case !commit:
+		d.drop()
 	}
 	if d.settled == 0 && len(d.rows) > 0 {
 		d.base, d.ends = d.gtids(), nil // where the borders of this batch count from
