@@ -63,6 +63,8 @@ type Committer interface {
 // Message is one event on its way out.
 type Message struct {
 	Topic     string
+	Pinned    bool // to Partition; else the key decides
+	Partition int32
 	Key       []byte // nil: no key
 	Value     []byte // nil: tombstone
 	Headers   []Header

@@ -200,6 +200,8 @@ type Column struct {
 	Name string
 	Type string // the server's name of the type
 	Kind Kind
+	// NotNull tells that the column can't be NULL, as far as the source knows.
+	NotNull bool
 }
 
 // Kind is what a column's bytes are.

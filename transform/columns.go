@@ -22,6 +22,10 @@ type Columns struct {
 	AggregateType string // aggregate_type or aggregatetype; optional
 	EventType     string // event_type or type; optional
 	Payload       string // payload; required
+	Timestamp     string // of the record; "": the commit time
+	Headers       string // a JSON object, each member a header; "": none
+	Trace         string // traceparent or tracingspancontext; only with the header traceparent
+	SchemaVersion string // an integer, of the value's schema; "": none
 }
 
 // Mapping is how a table will be read: the column of each role ("" where there
@@ -33,6 +37,7 @@ type Mapping struct {
 	AggregateType string
 	EventType     string
 	Payload       string
+	Timestamp     string `json:",omitempty"` // "": the commit time
 	Topic         string
 	Headers       []string // names as they are sent
 	Warning       string   // what the operator should know; "" if nothing
@@ -47,30 +52,45 @@ type role struct {
 	required bool
 }
 
-func (c Columns) id() role {
-	return role{"event id", "OUTBOXD_COLUMN_ID", c.ID, []string{"id", "event_id"}, true}
+func (r *rules) id() role {
+	return role{"event id", r.variable("COLUMN_ID"), r.cfg.Columns.ID, []string{"id", "event_id"}, true}
 }
 
-func (c Columns) aggregateID() role {
-	return role{"aggregate id", "OUTBOXD_COLUMN_AGGREGATE_ID", c.AggregateID, []string{"aggregate_id", "aggregateid"}, false}
+func (r *rules) aggregateID() role {
+	return role{"aggregate id", r.variable("COLUMN_AGGREGATE_ID"), r.cfg.Columns.AggregateID, []string{"aggregate_id", "aggregateid"}, false}
 }
 
-func (c Columns) aggregateType() role {
-	return role{"aggregate type", "OUTBOXD_COLUMN_AGGREGATE_TYPE", c.AggregateType, []string{"aggregate_type", "aggregatetype"}, false}
+func (r *rules) aggregateType() role {
+	return role{"aggregate type", r.variable("COLUMN_AGGREGATE_TYPE"), r.cfg.Columns.AggregateType, []string{"aggregate_type", "aggregatetype"}, false}
 }
 
-func (c Columns) eventType() role {
-	return role{"event type", "OUTBOXD_COLUMN_EVENT_TYPE", c.EventType, []string{"event_type", "type"}, false}
+func (r *rules) eventType() role {
+	return role{"event type", r.variable("COLUMN_EVENT_TYPE"), r.cfg.Columns.EventType, []string{"event_type", "type"}, false}
 }
 
-func (c Columns) payload() role {
-	return role{"payload", "OUTBOXD_COLUMN_PAYLOAD", c.Payload, []string{"payload"}, true}
+func (r *rules) payload() role {
+	return role{"payload", r.variable("COLUMN_PAYLOAD"), r.cfg.Columns.Payload, []string{"payload"}, true}
 }
 
-// plan is a Config bound to one version of a table. Columns are indexes, -1 where there is none.
+func (r *rules) trace() role {
+	return role{"trace", r.variable("COLUMN_TRACE"), r.cfg.Columns.Trace, []string{"traceparent", "tracingspancontext"}, true}
+}
+
+// named is the role of a column that has no usual name; it is not looked for unless it is set.
+func (r *rules) named(what, variable, setting string) role {
+	return role{what: what, variable: r.variable(variable), setting: setting}
+}
+
+// none as a column's index says that there is no such column.
+const none = -100
+
+// plan is a Config bound to one version of a table. Columns are indexes, or none.
 type plan struct {
+	rules         *rules
 	table         *source.Table
 	name          string // schema.table
+	label         string // the same, or the alias
+	tableName     []byte
 	id            int
 	key           int   // the id's where there is no aggregate id
 	member        *path // the key within the column key; nil: all of it is the key
@@ -78,39 +98,88 @@ type plan struct {
 	aggregateType int
 	eventType     int
 	payload       int
+	timestamp     int
+	version       int  // of the value's schema
 	textual       bool // the payload is text, so blank means something
 	used          []int
-	topic         []piece
-	fixed         string // the topic where no column is in it
-	template      string
-	headers       []bound
-	warning       string
+
+	topic    []piece
+	fixed    string // the topic where no column is in it
+	template string
+	routeBy  int // the column that is rewritten into the topic; none: a template
+
+	headers   []bound
+	spread    int // the column whose members are headers
+	trace     int
+	partition int
+	ceSource  []byte
+
+	format  Format
+	head    string // what a value begins with
+	members []member
+	braces  bool // around the members
+	named   bool // the schema's name has the aggregate type in it
+
+	keyTypes [2]connectType // of the key, and of the event id where it stands in for it
+	keyHeads [2]string
+	warning  string
 }
 
-// compile binds the configuration to table.
-func (r *Router) compile(table *source.Table) (*plan, *fault.Error) {
+// compile binds the rules to table.
+func (r *rules) compile(table *source.Table) (*plan, *fault.Error) {
 	var bad problems
-	c := r.cfg.Columns
-	p := &plan{table: table, name: table.String(), aggregateID: -1}
-	p.id = find(table, c.id(), &bad)
-	p.aggregateType = find(table, c.aggregateType(), &bad)
-	p.eventType = find(table, c.eventType(), &bad)
-	p.payload = find(table, c.payload(), &bad)
+	c := &r.cfg.Columns
+	p := &plan{rules: r, table: table, name: table.String(), label: r.cfg.Alias, tableName: []byte(table.Name), aggregateID: none, routeBy: none, trace: none, partition: none}
+	if p.label == "" {
+		p.label = p.name
+	}
+	p.id = find(table, r.id(), &bad)
+	p.aggregateType = find(table, r.aggregateType(), &bad)
+	p.eventType = find(table, r.eventType(), &bad)
+	p.payload = find(table, r.payload(), &bad)
+	p.timestamp = find(table, r.named("timestamp", "COLUMN_TIMESTAMP", c.Timestamp), &bad)
+	p.spread = find(table, r.named("headers", "COLUMN_HEADERS", c.Headers), &bad)
+	p.version = find(table, r.named("schema version", "COLUMN_SCHEMA_VERSION", c.SchemaVersion), &bad)
 	switch {
 	case r.member != nil:
 		p.member = r.member
-		mustHoldJSON(p, &bad)
+		r.mustHoldJSON(p, &bad)
 	case c.AggregateID != None:
-		p.aggregateID = find(table, c.aggregateID(), &bad)
+		p.aggregateID = find(table, r.aggregateID(), &bad)
 	}
+	r.mustFit(p, &bad)
 	if len(bad) == 0 { // else the same column would be missed twice
+		p.textual = table.Columns[p.payload].Kind != source.Bytes
+		p.ceSource = []byte(r.ceSource(p))
+		p.bindKey(&bad)
 		r.bindTopic(p, &bad)
 		r.bindHeaders(p, &bad)
+		r.bindFormat(p, r.bindPlacement(p, &bad), &bad)
 	}
 	if err := bad.fault(fault.CodeTableUnusable); err != nil {
 		return nil, err
 	}
-	p.textual = table.Columns[p.payload].Kind != source.Bytes
+	p.use()
+	return p, nil
+}
+
+// mustFit judges the kinds of the columns that hold more than text.
+func (r *rules) mustFit(p *plan, bad *problems) {
+	judge := func(column int, what, variable, want string, kinds ...source.Kind) {
+		if column < 0 {
+			return
+		}
+		if c := &p.table.Columns[column]; !slices.Contains(kinds, c.Kind) {
+			bad.add(fmt.Sprintf("column %q of table %s, the %s, is %s", c.Name, p.name, what, c.Type), fmt.Sprintf("Set %s to a column of %s.", r.variable(variable), want))
+		}
+	}
+	judge(p.timestamp, "timestamp", "COLUMN_TIMESTAMP", "dates, times or numbers", source.Time, source.Number, source.Text)
+	judge(p.spread, "headers", "COLUMN_HEADERS", "JSON or text", source.JSON, source.Text)
+	judge(p.version, "schema version", "COLUMN_SCHEMA_VERSION", "whole numbers", source.Number)
+}
+
+// bindKey settles what the key is made of, and how it is written.
+func (p *plan) bindKey(bad *problems) {
 	switch {
 	case p.member != nil:
 		p.key = p.payload
@@ -118,16 +187,30 @@ func (r *Router) compile(table *source.Table) (*plan, *fault.Error) {
 		p.key = p.aggregateID
 	default:
 		p.key = p.id
-		if c.AggregateID == "" {
+		if p.rules.cfg.Columns.AggregateID == "" {
 			p.warning = noAggregateID(p)
 		}
 	}
-	p.use()
-	return p, nil
+	f := p.rules.cfg.KeyFormat
+	if f.isRaw() {
+		return
+	}
+	for i, column := range []int{p.key, p.id} {
+		optional := false
+		if i == 0 && p.member != nil {
+			p.keyTypes[i] = connectType{typ: "string", as: asText, pairs: true}
+		} else {
+			p.keyTypes[i] = p.rules.connect(p, column, f == FormatConnectJSONSchema, bad)
+			optional = !p.table.Columns[column].NotNull
+		}
+		if f == FormatConnectJSONSchema {
+			p.keyHeads[i] = `{"schema":` + p.keyTypes[i].schema(optional, "") + `,"payload":`
+		}
+	}
 }
 
 func noAggregateID(p *plan) string {
-	of := Columns{}.aggregateID()
+	of := p.rules.aggregateID()
 	ways := fmt.Sprintf("one of its columns (%s)", columns(p.table))
 	if holdsJSON(p) {
 		ways += ", to a member of the payload (payload:$.order_id)"
@@ -136,13 +219,13 @@ func noAggregateID(p *plan) string {
 		"set %s to %s, or to none if this is meant", p.name, of.what, strings.Join(of.usual, ", "), of.variable, ways)
 }
 
-func mustHoldJSON(p *plan, bad *problems) {
+func (r *rules) mustHoldJSON(p *plan, bad *problems) {
 	if p.payload < 0 || holdsJSON(p) {
 		return
 	}
 	c := &p.table.Columns[p.payload]
 	bad.add(fmt.Sprintf("the key is the member %s of column %q of table %s, which is neither JSON nor text but %s", p.member.text, c.Name, p.name, c.Type),
-		"Set OUTBOXD_COLUMN_AGGREGATE_ID to a column, or to none.")
+		fmt.Sprintf("Set %s to a column, or to none.", r.variable("COLUMN_AGGREGATE_ID")))
 }
 
 func holdsJSON(p *plan) bool {
@@ -154,21 +237,51 @@ func holdsJSON(p *plan) bool {
 func (p *plan) use() {
 	p.used = []int{p.id, p.key, p.payload}
 	for _, t := range p.topic {
-		if t.column >= 0 {
-			p.used = append(p.used, t.column)
-		}
+		p.used = append(p.used, t.column)
 	}
 	for _, h := range p.headers {
 		p.used = append(p.used, h.column)
 	}
+	for _, m := range p.members {
+		p.used = append(p.used, m.column)
+	}
+	p.used = append(p.used, p.routeBy, p.timestamp, p.spread, p.trace, p.partition, p.version)
+	if p.format != FormatRaw && p.format != "" {
+		p.used = append(p.used, p.aggregateID, p.aggregateType, p.eventType)
+	}
+	p.used = slices.DeleteFunc(p.used, func(c int) bool { return c < 0 })
 	slices.Sort(p.used)
 	p.used = slices.Compact(p.used)
+}
+
+// aggregateColumn is where the aggregate id stands, for values of ours.
+func (p *plan) aggregateColumn() int {
+	if p.member != nil {
+		return theKey
+	}
+	return p.aggregateID
+}
+
+// namedBy is the column whose value is in the name of a value's schema.
+func (p *plan) namedBy() int {
+	if p.routeBy >= 0 {
+		return p.routeBy
+	}
+	return p.aggregateType
+}
+
+// versionOf gives the version of a value's schema, nil if it has none.
+func (p *plan) versionOf(row *source.Row) []byte {
+	if p.version < 0 {
+		return nil
+	}
+	return bytesOf(&row.Values[p.version])
 }
 
 func (p *plan) mapping() Mapping {
 	m := Mapping{
 		Table: p.name, ID: p.column(p.id), AggregateID: p.column(p.aggregateID), AggregateType: p.column(p.aggregateType),
-		EventType: p.column(p.eventType), Payload: p.column(p.payload), Topic: p.template, Warning: p.warning,
+		EventType: p.column(p.eventType), Payload: p.column(p.payload), Timestamp: p.column(p.timestamp), Topic: p.template, Warning: p.warning,
 	}
 	if p.member != nil {
 		m.AggregateID = payloadMember + p.member.text
@@ -176,10 +289,13 @@ func (p *plan) mapping() Mapping {
 	for _, h := range p.headers {
 		m.Headers = append(m.Headers, h.name)
 	}
+	if p.spread >= 0 {
+		m.Headers = append(m.Headers, "members of "+p.column(p.spread))
+	}
 	return m
 }
 
-// column gives the name of a column, "" for -1.
+// column gives the name of a column, "" for none.
 func (p *plan) column(i int) string {
 	if i < 0 {
 		return ""
@@ -187,33 +303,34 @@ func (p *plan) column(i int) string {
 	return p.table.Columns[i].Name
 }
 
-// find gives the column of a role, -1 when there is none. A column that was
+// find gives the column of a role, none when there is none. A column that was
 // asked for or is required and isn't there is a problem, and so are two that
 // could be meant.
-func find(table *source.Table, r role, bad *problems) int {
-	if r.setting != "" {
-		i := table.Column(r.setting)
+func find(table *source.Table, of role, bad *problems) int {
+	if of.setting != "" {
+		i := table.Column(of.setting)
 		if i < 0 {
-			bad.add(fmt.Sprintf("table %s has no column %q for the %s; its columns are %s", table, r.setting, r.what, columns(table)),
-				fmt.Sprintf("Set %s to one of them.", r.variable))
+			bad.add(fmt.Sprintf("table %s has no column %q for the %s; its columns are %s", table, of.setting, of.what, columns(table)),
+				fmt.Sprintf("Set %s to one of them.", of.variable))
+			return none
 		}
 		return i
 	}
-	found := -1
+	found := none
 	for i := range table.Columns {
-		if !usual(r, table.Columns[i].Name) {
+		if !usual(of, table.Columns[i].Name) {
 			continue
 		}
 		if found >= 0 {
-			bad.add(fmt.Sprintf("table %s has two columns for the %s: %s and %s", table, r.what, table.Columns[found].Name, table.Columns[i].Name),
-				fmt.Sprintf("Set %s to the one that is meant.", r.variable))
-			return -1
+			bad.add(fmt.Sprintf("table %s has two columns for the %s: %s and %s", table, of.what, table.Columns[found].Name, table.Columns[i].Name),
+				fmt.Sprintf("Set %s to the one that is meant.", of.variable))
+			return none
 		}
 		found = i
 	}
-	if found < 0 && r.required {
-		bad.add(fmt.Sprintf("table %s has no column for the %s (%s); its columns are %s", table, r.what, strings.Join(r.usual, ", "), columns(table)),
-			fmt.Sprintf("Set %s to one of them.", r.variable))
+	if found < 0 && of.required {
+		bad.add(fmt.Sprintf("table %s has no column for the %s (%s); its columns are %s", table, of.what, strings.Join(of.usual, ", "), columns(table)),
+			fmt.Sprintf("Set %s to one of them.", of.variable))
 	}
 	return found
 }

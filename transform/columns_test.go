@@ -80,7 +80,7 @@ func TestNewRefuses(t *testing.T) {
 		{"topic", Config{Topic: "orders of {table}"}, []string{"OUTBOXD_TOPIC", `" "`}},
 		{"placeholder", Config{Topic: "{aggregatetype}"}, []string{"OUTBOXD_TOPIC", "{aggregatetype}"}},
 		{"header", Config{Headers: []Header{{Name: "tenant"}}}, []string{"OUTBOXD_HEADERS", `"tenant"`}},
-		{"header of later", Config{Headers: []Header{{Name: "position"}}}, []string{"OUTBOXD_HEADERS", "not there yet"}},
+		{"headers renamed as one", Config{Headers: []Header{{Name: "traceparent", Alias: "tp"}}}, []string{"OUTBOXD_HEADERS", "can't be renamed"}},
 		{"two headers of one name", Config{Headers: []Header{{Name: "id"}, {Name: "eventType", Alias: "id"}}}, []string{"OUTBOXD_HEADERS", `"id"`}},
 		{"null key", Config{NullKey: "drop"}, []string{"OUTBOXD_ON_NULL_KEY", "drop", "reject, id or null"}},
 		{"member of the payload", Config{Columns: Columns{AggregateID: "payload:$[0]"}}, []string{"OUTBOXD_COLUMN_AGGREGATE_ID", "payload:$[0]", "only .name and ['name']"}},

@@ -38,9 +38,9 @@ func (p *plan) absent(row *source.Row, column int) error {
 
 // nullKey says what was found instead of a key.
 func (p *plan) nullKey(row *source.Row, instead string) error {
-	fix := "Set OUTBOXD_ON_NULL_KEY to null to send it without a key."
+	fix := fmt.Sprintf("Set %s to null to send it without a key.", p.rules.variable("ON_NULL_KEY"))
 	if p.key != p.id {
-		fix = "Set OUTBOXD_ON_NULL_KEY to id to key it by its event id, or to null to send it without a key."
+		fix = fmt.Sprintf("Set %s to id to key it by its event id, or to null to send it without a key.", p.rules.variable("ON_NULL_KEY"))
 	}
 	what := fmt.Sprintf("column %q, the key,", p.column(p.key))
 	if p.member != nil {
@@ -51,7 +51,7 @@ func (p *plan) nullKey(row *source.Row, instead string) error {
 
 func (p *plan) nullPayload(row *source.Row) error {
 	return p.refuse(row, ReasonNullPayload, fmt.Sprintf("column %q, the payload, is NULL", p.column(p.payload)),
-		"Set OUTBOXD_TOMBSTONE_ON_EMPTY to true to send a tombstone for it.")
+		fmt.Sprintf("Set %s to true to send a tombstone for it.", p.rules.variable("TOMBSTONE_ON_EMPTY")))
 }
 
 func (p *plan) unroutable(row *source.Row, column int) error {
@@ -60,7 +60,18 @@ func (p *plan) unroutable(row *source.Row, column int) error {
 		found = "is NULL"
 	}
 	return p.refuse(row, ReasonUnroutable, fmt.Sprintf("column %q, of topic %s, %s", p.column(column), p.template, found),
-		"Set OUTBOXD_TOPIC to a template without that column.")
+		fmt.Sprintf("Set %s to a template without that column.", p.rules.variable("TOPIC")))
+}
+
+func (p *plan) badTimestamp(row *source.Row) error {
+	return p.refuse(row, ReasonBadTimestamp, fmt.Sprintf("column %q, the timestamp, holds %.40q, which is no point in time", p.column(p.timestamp), row.Values[p.timestamp].Data),
+		fmt.Sprintf("Correct the row, or take the commit time instead: leave %s unset.", p.rules.variable("COLUMN_TIMESTAMP")))
+}
+
+// badValue says that a column's value has no form in the format that variable asks for.
+func (p *plan) badValue(row *source.Row, column int, variable string) error {
+	return p.refuse(row, ReasonBadValue, fmt.Sprintf("column %q, of type %s, holds a value that Kafka Connect has no form of", p.column(column), p.table.Columns[column].Type),
+		fmt.Sprintf("Set %s to another format.", p.rules.variable(variable)))
 }
 
 // problems collects what is wrong with a mapping, so that all of it is told at once.

@@ -11,6 +11,7 @@ package transform
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,17 +36,43 @@ type Config struct {
 	Columns Columns
 	// Headers lists the headers. Empty, or exactly id, eventType, aggregateType,
 	// stands for these three as far as the table has them; in any other list each
-	// one must have its column.
-	Headers []Header
+	// one must have its column. None alone is an empty list.
+	Headers      []Header
+	HeaderFormat Format // of columns as headers: raw, connect, connect-json, connect-json-schema
+	Placement    []Placement
+	// IgnoreMissing leaves out what is placed and is no column of the table.
+	IgnoreMissing bool
 	// Topic is a template with the placeholders {aggregate_type}, {event_type},
 	// {schema}, {table} and {column:NAME}. "" and outbox.event.{aggregate_type}
 	// stand for outbox.event.{table} where the table has no aggregate type.
 	Topic string
+	// Route is Debezium's way instead, unless it is zero.
+	Route         Route
+	PayloadFormat Format
+	KeyFormat     Format // raw, connect-json, connect-json-schema
+	// ExpandJSON takes text that is a JSON object or array as JSON where the format
+	// distinguishes it from a string.
+	ExpandJSON bool
 	// TombstoneOnEmpty makes a tombstone of a payload that is NULL or blank text.
 	// Without it NULL is refused and '' is a value of no bytes.
 	TombstoneOnEmpty bool
 	NullKey          NullKey
+
+	Name        string // the connector's, for the source of CloudEvents and headers
+	Connector   string // postgres, mysql or mariadb: whose type names the tables have
+	TopicPrefix string // Debezium's topic.prefix, for names it makes; "": Name
+	Alias       string // of the table, for Message.Table; "": schema.table
+	Variables   string // what the names of this Config's variables begin with, in messages; "": OUTBOXD_
 }
+
+// Table is a Config for one table.
+type Table struct {
+	Schema string // "": any
+	Name   string
+	Config
+}
+
+func (c *Config) mysql() bool { return c.Connector == "mysql" || c.Connector == "mariadb" }
 
 // Reasons of a refusal, stable.
 const (
@@ -55,6 +82,10 @@ const (
 	ReasonAbsentValue   = "absent_value"   // the log does not carry a column that is needed
 	ReasonMissingColumn = "missing_column" // the table does not fit the mapping any more
 	ReasonShapeMismatch = "shape_mismatch" // the row does not have its table's columns
+	ReasonBadTimestamp  = "bad_timestamp"  // the timestamp's column holds no point in time
+	ReasonBadPartition  = "bad_partition"  // the partition's column holds none
+	ReasonBadHeaders    = "bad_headers"    // the headers' column holds no JSON object
+	ReasonBadValue      = "bad_value"      // a value has no form in the format asked for
 )
 
 const (
@@ -64,57 +95,133 @@ const (
 	maxTopicBytes = 249
 )
 
-// Router makes one message of each row. It is used by one goroutine.
-type Router struct {
+// rules are a Config, checked.
+type rules struct {
 	cfg     Config
-	topic   template // nil: the default for the table at hand
-	headers []Header // nil: the default list
-	member  *path    // of the payload, for the key; nil: the key is a column
-
-	table  *source.Table // the last one seen, and its plan
-	plan   *plan
-	plans  map[*source.Table]*plan
-	topics map[string]string
-	name   []byte // scratch for a topic name
+	topic   template  // nil: the default for the table at hand
+	rewrite *rewriter // nil: a template
+	headers []Header  // nil: the default list
+	member  *path     // of the payload, for the key; nil: the key is a column
 }
 
-// New checks cfg as far as no table is needed for it. Its error is a *fault.Error
-// that names each variable at fault.
-func New(cfg Config) (*Router, error) {
-	r := &Router{cfg: cfg, plans: map[*source.Table]*plan{}, topics: map[string]string{}}
+// variable gives a variable's whole name.
+func (r *rules) variable(name string) string {
+	if r.cfg.Variables != "" {
+		return r.cfg.Variables + name
+	}
+	return "OUTBOXD_" + name
+}
+
+// topicPrefix is what Debezium's topic.prefix is taken to be.
+func (r *rules) topicPrefix() string {
+	if r.cfg.TopicPrefix != "" {
+		return r.cfg.TopicPrefix
+	}
+	return r.cfg.Name
+}
+
+// Router makes one message of each row. It is used by one goroutine.
+type Router struct {
+	general *rules
+	own     []ownRules // of single tables
+
+	table   *source.Table // the last one seen, and its plan
+	plan    *plan
+	plans   map[*source.Table]*plan
+	topics  map[string]string
+	routes  map[routed]string
+	names   map[string]string // of headers
+	name    []byte            // scratch for a topic name
+	headers []sink.Header     // scratch
+	arena   arena
+}
+
+type ownRules struct {
+	schema, name string
+	*rules
+}
+
+// routed is a value that a rewriter was given.
+type routed struct {
+	by    *rewriter
+	value string
+}
+
+// New checks cfg, and that of single tables, as far as no table is needed for
+// it. Its error is a *fault.Error that names each variable at fault.
+func New(cfg Config, tables ...Table) (*Router, error) {
+	r := &Router{plans: map[*source.Table]*plan{}, topics: map[string]string{}, routes: map[routed]string{}, names: map[string]string{}}
 	var bad problems
-	if cfg.Topic != "" && cfg.Topic != defaultTopic {
-		t, err := parseTemplate(cfg.Topic)
-		if err != nil {
-			bad.add(fmt.Sprintf("OUTBOXD_TOPIC %q: %v", cfg.Topic, err),
-				"Use letters, digits, '.', '_', '-' and {aggregate_type}, {event_type}, {schema}, {table}, {column:NAME} in OUTBOXD_TOPIC.")
-		}
-		r.topic = t
-	}
-	if !isDefault(cfg.Headers) {
-		if err := checkHeaders(cfg.Headers); err != nil {
-			bad.add("OUTBOXD_HEADERS: "+err.Error(),
-				"List id, eventType, aggregateType in OUTBOXD_HEADERS, each as NAME or NAME:ALIAS.")
-		}
-		r.headers = cfg.Headers
-	}
-	switch cfg.NullKey {
-	case "", NullKeyReject, NullKeyID, NullKeyNull:
-	default:
-		bad.add(fmt.Sprintf("OUTBOXD_ON_NULL_KEY %q is not known", cfg.NullKey), "Set OUTBOXD_ON_NULL_KEY to reject, id or null.")
-	}
-	if text, ok := strings.CutPrefix(cfg.Columns.AggregateID, payloadMember); ok {
-		m, err := parsePath(text)
-		if err != nil {
-			bad.add(fmt.Sprintf("OUTBOXD_COLUMN_AGGREGATE_ID %q: the path %v", cfg.Columns.AggregateID, err),
-				"Name a member as payload:$.name, payload:$.outer.inner or payload:$['a name'] in OUTBOXD_COLUMN_AGGREGATE_ID, or a column.")
-		}
-		r.member = m
+	r.general = newRules(cfg, &bad)
+	for _, t := range tables {
+		r.own = append(r.own, ownRules{t.Schema, t.Name, newRules(t.Config, &bad)})
 	}
 	if err := bad.fault(fault.CodeConfig); err != nil {
 		return nil, err
 	}
 	return r, nil
+}
+
+func newRules(cfg Config, bad *problems) *rules {
+	r := &rules{cfg: cfg}
+	refuse := func(variable, value string, err error, fix string) {
+		if value != "" {
+			value = fmt.Sprintf(" %q", value)
+		}
+		bad.add(fmt.Sprintf("%s%s: %v", r.variable(variable), value, err), fmt.Sprintf(fix, r.variable(variable)))
+	}
+	if cfg.Topic != "" && cfg.Topic != defaultTopic {
+		t, err := parseTemplate(cfg.Topic)
+		if err != nil {
+			refuse("TOPIC", cfg.Topic, err, "Use letters, digits, '.', '_', '-' and {aggregate_type}, {event_type}, {schema}, {table}, {column:NAME} in %s.")
+		}
+		r.topic = t
+	}
+	if cfg.Route != (Route{}) {
+		w, err := compileRoute(cfg.Route)
+		if err != nil {
+			refuse("TOPIC_ROUTE_REGEX", "", err, "Write %s without it, or the topic as a template in "+r.variable("TOPIC")+".")
+		}
+		r.rewrite = w
+	}
+	if !isDefault(cfg.Headers) {
+		if err := checkHeaders(cfg.Headers); err != nil {
+			refuse("HEADERS", "", err, "List id, eventType, aggregateType, position, source, traceparent, debezium-context in %s, each as NAME or NAME:ALIAS.")
+		}
+		if r.headers = cfg.Headers; cfg.Headers[0].Name == None {
+			r.headers = []Header{}
+		}
+	}
+	if err := checkPlacement(cfg.Placement, cfg.PayloadFormat); err != nil {
+		refuse("COLUMN_PLACEMENT", "", err, "Write COLUMN:header, COLUMN:envelope or COLUMN:partition, each with an optional :ALIAS, in %s; for an envelope set "+r.variable("PAYLOAD_FORMAT")+" to one that is an object.")
+	}
+	switch cfg.NullKey {
+	case "", NullKeyReject, NullKeyID, NullKeyNull:
+	default:
+		bad.add(fmt.Sprintf("%s %q is not known", r.variable("ON_NULL_KEY"), cfg.NullKey), fmt.Sprintf("Set %s to reject, id or null.", r.variable("ON_NULL_KEY")))
+	}
+	if cfg.ExpandJSON && cfg.PayloadFormat == FormatConnectJSONSchema {
+		refuse("EXPAND_JSON", "", errors.New("has no meaning with schemas, which outboxd does not infer from a payload"), "Leave %s unset, or set "+r.variable("PAYLOAD_FORMAT")+" to connect-json or raw.")
+	}
+	if text, ok := strings.CutPrefix(cfg.Columns.AggregateID, payloadMember); ok {
+		m, err := parsePath(text)
+		if err != nil {
+			refuse("COLUMN_AGGREGATE_ID", cfg.Columns.AggregateID, fmt.Errorf("the path %w", err),
+				"Name a member as payload:$.name, payload:$.outer.inner or payload:$['a name'] in %s, or a column.")
+		}
+		r.member = m
+	}
+	return r
+}
+
+// rulesOf gives the rules of a table.
+func (r *Router) rulesOf(t *source.Table) *rules {
+	for i := range r.own {
+		if o := &r.own[i]; o.name == t.Name && (o.schema == "" || o.schema == t.Schema) {
+			return o.rules
+		}
+	}
+	return r.general
 }
 
 // Route appends exactly one message per row to dst. At a row that can't be
@@ -126,6 +233,7 @@ func New(cfg Config) (*Router, error) {
 func (r *Router) Route(rows []source.Row, dst []sink.Message) ([]sink.Message, error) {
 	dst = slices.Grow(dst, len(rows))
 	var slab []sink.Header
+	r.arena = arena{} // messages outlive the batch, so each batch has its own
 	for i := range rows {
 		row := &rows[i]
 		if row.Table != r.table {
@@ -133,18 +241,19 @@ func (r *Router) Route(rows []source.Row, dst []sink.Message) ([]sink.Message, e
 				return dst, refusal(row, "", ReasonMissingColumn, err.Found, err.Fix)
 			}
 		}
-		// Messages outlive the batch, so each batch has a slab of its own.
-		n := len(r.plan.headers)
+		r.arena.room(r.plan.derived(row), len(rows)-i)
+		dst = dst[:len(dst)+1]
+		m := &dst[len(dst)-1]
+		if err := r.fill(m, row); err != nil {
+			return dst[:len(dst)-1], err
+		}
+		n := len(r.headers)
 		if cap(slab)-len(slab) < n {
 			slab = make([]sink.Header, 0, n*(len(rows)-i))
 		}
-		own := slab[len(slab) : len(slab)+n : len(slab)+n]
-		slab = slab[:len(slab)+n]
-
-		dst = dst[:len(dst)+1]
-		if err := r.fill(&dst[len(dst)-1], row, own); err != nil {
-			return dst[:len(dst)-1], err
-		}
+		from := len(slab)
+		slab = append(slab, r.headers...)
+		m.Headers = slab[from : from+n : from+n]
 	}
 	return dst, nil
 }
@@ -152,7 +261,7 @@ func (r *Router) Route(rows []source.Row, dst []sink.Message) ([]sink.Message, e
 // Describe tells how rows of table will be read. Its error is a *fault.Error
 // that names the columns there are and the variables to set.
 func (r *Router) Describe(table *source.Table) (Mapping, error) {
-	p, err := r.compile(table)
+	p, err := r.rulesOf(table).compile(table)
 	if err != nil {
 		return Mapping{}, err
 	}
@@ -163,7 +272,7 @@ func (r *Router) Describe(table *source.Table) (Mapping, error) {
 func (r *Router) turn(table *source.Table) *fault.Error {
 	p := r.plans[table]
 	if p == nil {
-		made, err := r.compile(table)
+		made, err := r.rulesOf(table).compile(table)
 		if err != nil {
 			return err
 		}
@@ -176,8 +285,8 @@ func (r *Router) turn(table *source.Table) *fault.Error {
 	return nil
 }
 
-// fill makes the message of one row; headers has room for exactly the plan's.
-func (r *Router) fill(m *sink.Message, row *source.Row, headers []sink.Header) error {
+// fill makes the message of one row, but for its headers, which it leaves in r.headers.
+func (r *Router) fill(m *sink.Message, row *source.Row) error {
 	p := r.plan
 	if len(row.Values) != len(p.table.Columns) {
 		return refusal(row, "", ReasonShapeMismatch,
@@ -189,31 +298,114 @@ func (r *Router) fill(m *sink.Message, row *source.Row, headers []sink.Header) e
 			return p.absent(row, c)
 		}
 	}
+	cfg := &p.rules.cfg
 	id := bytesOf(&row.Values[p.id])
-	value := bytesOf(&row.Values[p.payload])
-	if r.cfg.TombstoneOnEmpty {
-		if p.textual && len(bytes.TrimSpace(value)) == 0 {
-			value = nil
+	payload := bytesOf(&row.Values[p.payload])
+	if cfg.TombstoneOnEmpty {
+		if p.textual && len(bytes.TrimSpace(payload)) == 0 {
+			payload = nil
 		}
-	} else if value == nil {
+	} else if payload == nil {
 		return p.nullPayload(row)
 	}
 	key, instead := p.keyOf(row)
-	if key == nil && r.cfg.NullKey == NullKeyID {
+	byID := key == nil && cfg.NullKey == NullKeyID
+	if byID {
 		key = id
 	}
-	if key == nil && r.cfg.NullKey != NullKeyNull {
+	if key == nil && cfg.NullKey != NullKeyNull {
 		return p.nullKey(row, instead)
 	}
 	topic, bad := r.topicOf(row)
 	if bad >= 0 {
 		return p.unroutable(row, bad)
 	}
-	for i := range p.headers {
-		headers[i] = sink.Header{Name: p.headers[i].name, Value: bytesOf(&row.Values[p.headers[i].column])}
+	e := event{row: row, payload: payload, key: key, at: row.Tx.CommitAt}
+	if p.timestamp >= 0 && row.Values[p.timestamp].State == source.Present {
+		at, ok := parseTime(row.Values[p.timestamp].Data)
+		if !ok {
+			return p.badTimestamp(row)
+		}
+		e.at = at
 	}
-	*m = sink.Message{Topic: topic, Key: key, Value: value, Headers: headers, Timestamp: row.Tx.CommitAt, Table: p.name, ID: id}
+	if err := r.fillHeaders(&e); err != nil {
+		return err
+	}
+	*m = sink.Message{Topic: topic, Key: key, Value: payload, Timestamp: e.at, Table: p.label, ID: id}
+	if err := r.format(m, &e, byID); err != nil {
+		return err
+	}
+	if p.partition >= 0 {
+		return p.pin(m, row)
+	}
 	return nil
+}
+
+// format puts value and key into the forms asked for.
+func (r *Router) format(m *sink.Message, e *event, byID bool) error {
+	p := r.plan
+	if m.Value != nil && len(p.members) > 0 {
+		from := len(r.arena.b)
+		b, bad := r.value(r.arena.b, e)
+		if bad >= 0 {
+			return p.badValue(e.row, bad, "PAYLOAD_FORMAT")
+		}
+		r.arena.b = b
+		m.Value = r.arena.since(from)
+	}
+	if p.rules.cfg.KeyFormat.isRaw() || m.Key == nil {
+		return nil
+	}
+	which, column := 0, p.key
+	if byID {
+		which, column = 1, p.id
+	}
+	var ok bool
+	from := len(r.arena.b)
+	r.arena.b = append(r.arena.b, p.keyHeads[which]...)
+	r.arena.b, ok = p.keyTypes[which].appendJSON(r.arena.b, &source.Value{State: source.Present, Data: m.Key})
+	if !ok {
+		return p.badValue(e.row, column, "KEY_FORMAT")
+	}
+	if p.keyHeads[which] != "" {
+		r.arena.b = append(r.arena.b, '}')
+	}
+	m.Key = r.arena.since(from)
+	return nil
+}
+
+// derived is about how many bytes a row needs in the arena; too few costs a copy, nothing else.
+func (p *plan) derived(row *source.Row) int {
+	cfg, n := &p.rules.cfg, 0
+	for _, c := range p.used {
+		if c < len(row.Values) {
+			n += len(row.Values[c].Data)
+		}
+	}
+	all := n
+	n = 0
+	if len(p.members) > 0 {
+		n += len(p.head) + 160 + all + all/4
+		for i := range p.members {
+			n += len(p.members[i].lead)
+		}
+	}
+	if !cfg.KeyFormat.isRaw() {
+		n += len(p.keyHeads[0]) + 64
+	}
+	if p.format == FormatCloudEvents {
+		n += len(timeLayout)
+	}
+	for i := range p.headers {
+		h := &p.headers[i]
+		if h.column == itsPosition {
+			n += len(row.Tx.ID) + 11
+		}
+		if h.column != itsFixed && !cfg.HeaderFormat.isRaw() {
+			n += len(h.envelope) + 48
+		}
+	}
+	return n
 }
 
 // keyOf gives the key, or nil and what is there instead.
@@ -231,6 +423,9 @@ func (r *Router) topicOf(row *source.Row) (string, int) {
 	p := r.plan
 	if p.fixed != "" {
 		return p.fixed, -1
+	}
+	if p.routeBy >= 0 {
+		return r.rewritten(row)
 	}
 	b := r.name[:0]
 	for i := range p.topic {
@@ -257,6 +452,45 @@ func (r *Router) topicOf(row *source.Row) (string, int) {
 	s := string(b)
 	r.topics[s] = s
 	return s, -1
+}
+
+// rewritten gives the topic that the rewriter makes of the row's value. Each
+// value is rewritten once.
+func (r *Router) rewritten(row *source.Row) (string, int) {
+	p := r.plan
+	v := row.Values[p.routeBy].Data
+	if row.Values[p.routeBy].State != source.Present || len(v) == 0 {
+		return "", p.routeBy
+	}
+	if s, ok := r.routes[routed{p.rules.rewrite, string(v)}]; ok { // this conversion does not allocate
+		return s, -1
+	}
+	s := p.rules.rewrite.topic(string(v))
+	if s == "" {
+		return "", p.routeBy
+	}
+	if len(v) <= maxTopicBytes {
+		if len(r.routes) == maxTopics {
+			clear(r.routes)
+		}
+		r.routes[routed{p.rules.rewrite, string(v)}] = s
+	}
+	return s, -1
+}
+
+// intern gives the one string of a header's name.
+func (r *Router) intern(name []byte) string {
+	if s, ok := r.names[string(name)]; ok { // this conversion does not allocate
+		return s
+	}
+	if len(r.names) == maxTopics {
+		clear(r.names)
+	}
+	s := string(name)
+	if len(s) <= maxTopicBytes {
+		r.names[s] = s
+	}
+	return s
 }
 
 // bytesOf gives nil for NULL and a non-nil slice for every value, ” too.

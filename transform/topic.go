@@ -86,14 +86,18 @@ func firstRune(s string) string {
 	return s
 }
 
-// piece is a part bound to a table: text, or the index of a column (else -1).
+// piece is a part bound to a table: text, or the index of a column.
 type piece struct {
 	text   string
 	column int
 }
 
-// bindTopic binds the template to the plan's table.
-func (r *Router) bindTopic(p *plan, bad *problems) {
+// bindTopic binds the template to the plan's table, or the column that is rewritten.
+func (r *rules) bindTopic(p *plan, bad *problems) {
+	if r.rewrite != nil {
+		r.bindRoute(p, bad)
+		return
+	}
 	t := r.topic
 	if t == nil {
 		t = template{{literal: "outbox.event."}, {placeholder: "aggregate_type"}}
@@ -115,10 +119,27 @@ func (r *Router) bindTopic(p *plan, bad *problems) {
 	}
 }
 
+func (r *rules) bindRoute(p *plan, bad *problems) {
+	p.template = r.rewrite.text
+	if p.routeBy = p.aggregateType; r.rewrite.by != "" {
+		p.routeBy = find(p.table, r.named("route", "TOPIC_ROUTE_BY", r.rewrite.by), bad)
+		return
+	}
+	if p.routeBy < 0 {
+		bad.add(fmt.Sprintf("table %s has no aggregate type column that could be rewritten into the topic; its columns are %s", p.name, columns(p.table)),
+			fmt.Sprintf("Set %s to one of them.", r.variable("TOPIC_ROUTE_BY")))
+	}
+}
+
 // bind binds one part. A part without a column or a text here is a problem.
-func (r *Router) bind(p *plan, part part, bad *problems) piece {
-	b := piece{text: part.literal, column: -1}
-	fix := "Use another placeholder in OUTBOXD_TOPIC."
+func (r *rules) bind(p *plan, part part, bad *problems) piece {
+	b := piece{text: part.literal, column: none}
+	topic := r.variable("TOPIC")
+	fix := "Use another placeholder in " + topic + "."
+	role := func(column int, variable string) {
+		b.column = column
+		fix = fmt.Sprintf("Set %s to one of them, or use another placeholder in %s.", r.variable(variable), topic)
+	}
 	switch name := part.placeholder; name {
 	case "":
 		return b
@@ -127,11 +148,9 @@ func (r *Router) bind(p *plan, part part, bad *problems) piece {
 	case "table":
 		b.text = p.table.Name
 	case "aggregate_type":
-		b.column = p.aggregateType
-		fix = "Set OUTBOXD_COLUMN_AGGREGATE_TYPE to one of them, or use another placeholder in OUTBOXD_TOPIC."
+		role(p.aggregateType, "COLUMN_AGGREGATE_TYPE")
 	case "event_type":
-		b.column = p.eventType
-		fix = "Set OUTBOXD_COLUMN_EVENT_TYPE to one of them, or use another placeholder in OUTBOXD_TOPIC."
+		role(p.eventType, "COLUMN_EVENT_TYPE")
 	default:
 		b.column = p.table.Column(strings.TrimPrefix(name, "column:"))
 	}

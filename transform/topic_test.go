@@ -45,7 +45,7 @@ func TestParseTemplate(t *testing.T) {
 // A topic without columns costs nothing per row.
 func TestTopicOfTableIsFixed(t *testing.T) {
 	t.Parallel()
-	p, err := newRouter(t, Config{Topic: "a.{schema}.{table}.v1"}).compile(outbox())
+	p, err := newRouter(t, Config{Topic: "a.{schema}.{table}.v1"}).general.compile(outbox())
 	if err != nil {
 		t.Fatal(err)
 	}

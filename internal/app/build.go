@@ -146,12 +146,30 @@ func newTransactions(c *config.Config) *pipeline.Transactions {
 }
 
 func newRouter(c *config.Config) (*transform.Router, error) {
-	headers := make([]transform.Header, len(c.Headers))
-	for i, h := range c.Headers {
+	tables := make([]transform.Table, len(c.Aliased))
+	for i, a := range c.Aliased {
+		own := eventConfig(c, a.Event)
+		own.Alias, own.Variables = a.Table.Alias, a.Table.Variables()
+		tables[i] = transform.Table{Schema: a.Table.Schema, Name: a.Table.Name, Config: own}
+	}
+	return transform.New(eventConfig(c, c.Event), tables...)
+}
+
+func eventConfig(c *config.Config, e config.Event) transform.Config {
+	headers := make([]transform.Header, len(e.Headers))
+	for i, h := range e.Headers {
 		headers[i] = transform.Header(h)
 	}
-	return transform.New(transform.Config{
-		Columns: transform.Columns(c.Columns), Headers: headers, Topic: c.Topic,
-		TombstoneOnEmpty: c.TombstoneOnEmpty, NullKey: transform.NullKey(c.OnNullKey),
-	})
+	placement := make([]transform.Placement, len(e.Placement))
+	for i, p := range e.Placement {
+		placement[i] = transform.Placement{Column: p.Column, Place: transform.Place(p.Place), Alias: p.Alias}
+	}
+	return transform.Config{
+		Columns: transform.Columns(e.Columns), Headers: headers, HeaderFormat: transform.Format(e.HeaderFormat),
+		Placement: placement, IgnoreMissing: e.OnMissingColumn == "ignore",
+		Topic: e.Topic, Route: transform.Route(e.Route),
+		PayloadFormat: transform.Format(e.PayloadFormat), KeyFormat: transform.Format(e.KeyFormat), ExpandJSON: e.ExpandJSON,
+		TombstoneOnEmpty: e.TombstoneOnEmpty, NullKey: transform.NullKey(e.OnNullKey),
+		Name: c.Name, Connector: c.Source.Scheme, TopicPrefix: c.TopicPrefix,
+	}
 }

@@ -19,24 +19,22 @@ type Config struct {
 	Source Source
 	Tables []Table // none only with Postgres.MessagePrefix
 
-	Delivery         string        // at-least-once, exactly-once
-	Transaction      Transaction   // exactly-once
-	Start            string        // auto, now, snapshot, resume
-	StartTimeout     time.Duration // how long to wait for an unreachable server at start; 0: for ever
-	DrainTimeout     time.Duration
-	BufferEvents     int   // read and not yet acknowledged
-	BufferBytes      int64 // the same in bytes
-	AutoSetup        bool  // whether run may create publication, slot and checkpoint topic
-	SetupURL         Login // another login for setup; zero: none
-	Postgres         Postgres
-	MySQL            MySQL
-	OnUpdate         string // ignore, warn, stop; empty: the source decides by the table
-	Checkpoint       Checkpoint
-	Columns          Columns
-	Headers          []Header
-	Topic            string // template
-	TombstoneOnEmpty bool   // NULL or blank payload becomes a tombstone
-	OnNullKey        string // reject, id, null
+	Delivery     string        // at-least-once, exactly-once
+	Transaction  Transaction   // exactly-once
+	Start        string        // auto, now, snapshot, resume
+	StartTimeout time.Duration // how long to wait for an unreachable server at start; 0: for ever
+	DrainTimeout time.Duration
+	BufferEvents int   // read and not yet acknowledged
+	BufferBytes  int64 // the same in bytes
+	AutoSetup    bool  // whether run may create publication, slot and checkpoint topic
+	SetupURL     Login // another login for setup; zero: none
+	Postgres     Postgres
+	MySQL        MySQL
+	OnUpdate     string // ignore, warn, stop; empty: the source decides by the table
+	Checkpoint   Checkpoint
+	Event        // for tables without an alias
+	Aliased      []Aliased
+	TopicPrefix  string // what Debezium's was; empty: Name
 
 	Sink  string // kafka, stdout
 	Kafka Kafka
@@ -105,18 +103,52 @@ type Checkpoint struct {
 	MaxEvents int // delivered and not yet saved
 }
 
-// Columns names the column of each role; empty: found by its usual names.
-// AggregateID may be None, or payload: and a path to a member.
+// Event says how a row becomes a record.
+type Event struct {
+	Columns          Columns
+	Headers          []Header
+	HeaderFormat     string // raw, connect, connect-json, connect-json-schema
+	Placement        []Placement
+	OnMissingColumn  string // fail, ignore
+	Topic            string // template
+	Route            Route  // instead of it, unless it is zero
+	PayloadFormat    string // raw, envelope, cloudevents, cloudevents-json, connect-json, connect-json-schema
+	KeyFormat        string // raw, connect-json, connect-json-schema
+	ExpandJSON       bool   // text that is a JSON object or array is taken as such
+	TombstoneOnEmpty bool   // NULL or blank payload becomes a tombstone
+	OnNullKey        string // reject, id, null
+}
+
+// Aliased is how the rows of one table become records: what is set for its
+// alias, and the general settings for the rest.
+type Aliased struct {
+	Table Table
+	Event
+}
+
+// Columns names the column of each role; empty: found by its usual names, or,
+// from Timestamp on, that there is none. AggregateID may be None, or payload: and a path to a member.
 type Columns struct {
 	ID, AggregateID, AggregateType, EventType, Payload string
+	Timestamp, Headers, Trace, SchemaVersion           string
 }
+
+// Placement sends a further column along.
+type Placement struct {
+	Column string
+	Place  string // header, envelope, partition
+	Alias  string // empty: the column's name
+}
+
+// Route is a column whose value is rewritten into the topic.
+type Route struct{ By, Regex, Replacement string }
 
 // None is the word for "there is no such column".
 const None = "none"
 
 // Header is one of the connector's own record headers.
 type Header struct {
-	Name  string // id, eventType, aggregateType
+	Name  string // id, eventType, aggregateType, position, source, traceparent, debezium-context; None alone: no header
 	Alias string // as it is written; equal to Name unless renamed
 }
 

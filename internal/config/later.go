@@ -7,15 +7,8 @@ import "strings"
 func laterRows() []Variable {
 	type row struct{ name, meaning, harmless string }
 	rows := []row{
-		{"COLUMN_TIMESTAMP", "column of the record timestamp; today it is the commit time", ""},
-		{"COLUMN_HEADERS", "JSON column spread into headers", ""},
-		{"COLUMN_PLACEMENT", "more columns into headers, envelope or partition", ""},
-		{"TOPIC_ROUTE_BY", "routing in Debezium's way", ""},
-		{"TOPIC_ROUTE_REGEX", "routing in Debezium's way", ""},
-		{"TOPIC_ROUTE_REPLACEMENT", "routing in Debezium's way", ""},
 		{"DEAD_LETTER_TOPIC", "where refused events are parked", ""},
 		{"PARK_MAX", "how many events may be parked", ""},
-		{"TABLE_*", "settings of one table", ""},
 		{"KAFKA_TLS", "TLS to the brokers", "off"},
 		{"KAFKA_TLS_CA_FILE", "TLS to the brokers", ""},
 		{"KAFKA_TLS_CERT_FILE", "TLS to the brokers", ""},

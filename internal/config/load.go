@@ -35,12 +35,72 @@ func Load(environ []string, envFile ...string) (*Config, []Warning, error) {
 	for i := range rows {
 		l.row(&rows[i])
 	}
+	rows = append(rows, l.own()...)
+	l.routing()
 	l.require(rows)
 	l.fit(rows)
 	l.derive()
 	l.transactions()
 	l.unknown(rows)
 	return l.c, l.warnings, l.problems.fault()
+}
+
+// own reads the settings of tables with an alias, and gives their rows: one for
+// each row of the section of the event.
+func (l *loader) own() []Variable {
+	var rows []Variable
+	for _, t := range l.c.Tables {
+		if t.Alias == "" {
+			continue
+		}
+		e := l.c.Event
+		topic, route := false, false
+		for _, v := range eventRows() {
+			if v.Name == "OUTBOXD_TOPIC_PREFIX" { // one for the connector
+				continue
+			}
+			general := v.Name
+			v.Name = t.Variables() + strings.TrimPrefix(general, Prefix)
+			rows = append(rows, v)
+			s, ok := l.find(&v)
+			if !ok {
+				continue
+			}
+			l.show(&v, s)
+			switch {
+			case general == "OUTBOXD_TOPIC":
+				topic = true
+			case strings.HasPrefix(general, "OUTBOXD_TOPIC_ROUTE_") && !route:
+				route, e.Route = true, Route{}
+			}
+			c := Config{Event: e}
+			if err := v.set(&c, s.value); err != nil {
+				l.problem(&v, s, err)
+				continue
+			}
+			e = c.Event
+			l.taken[v.Name] = s
+		}
+		switch {
+		case topic && route:
+			l.twoTopics(t.Variables())
+		case topic:
+			e.Route = Route{}
+		}
+		l.c.Aliased = append(l.c.Aliased, Aliased{Table: t, Event: e})
+	}
+	return rows
+}
+
+// routing names two ways to the topic.
+func (l *loader) routing() {
+	if _, both := l.taken["OUTBOXD_TOPIC"]; both && l.c.Route != (Route{}) {
+		l.twoTopics(Prefix)
+	}
+}
+
+func (l *loader) twoTopics(prefix string) {
+	l.problems = append(l.problems, Problem{Name: prefix + "TOPIC", Reason: "and " + prefix + "TOPIC_ROUTE_… are both set", Legal: "one of the two ways"})
 }
 
 type level struct {
@@ -337,10 +397,27 @@ func (l *loader) unknown(rows []Variable) {
 			continue
 		}
 		reason := "is not a variable of outboxd" + hint(name, rows)
+		if strings.HasPrefix(name, Prefix+"TABLE_") && !slices.ContainsFunc(l.c.Tables, func(t Table) bool { return t.Alias != "" && strings.HasPrefix(name, t.Variables()) }) {
+			reason = "belongs to no table: OUTBOXD_TABLES has no such alias" + l.aliases()
+		}
 		if strict {
 			l.problems = append(l.problems, Problem{Name: name, Reason: reason})
 		} else {
 			l.warnings = append(l.warnings, Warning{Name: name, Text: reason})
 		}
 	}
+}
+
+// aliases lists them, as a half sentence.
+func (l *loader) aliases() string {
+	var names []string
+	for _, t := range l.c.Tables {
+		if t.Alias != "" {
+			names = append(names, t.Alias)
+		}
+	}
+	if names == nil {
+		return "; write it as alias=table there"
+	}
+	return ", it has " + strings.Join(names, ", ")
 }

@@ -55,10 +55,11 @@ func TestDefaults(t *testing.T) {
 		Postgres:     Postgres{Slot: "shop_outbox", Publication: "shop_outbox"},
 		MySQL:        MySQL{Position: "auto"},
 		Checkpoint:   Checkpoint{Topic: "outboxd.checkpoints", Interval: time.Second, MaxEvents: 10000},
-		Headers:      []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}},
-		Topic:        "outbox.event.{aggregate_type}",
-		OnNullKey:    "reject",
-		Sink:         "kafka",
+		Event: Event{
+			Headers: []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}}, HeaderFormat: "raw",
+			Topic: "outbox.event.{aggregate_type}", PayloadFormat: "raw", KeyFormat: "raw", OnMissingColumn: "fail", OnNullKey: "reject",
+		},
+		Sink: "kafka",
 		Kafka: Kafka{Brokers: []string{"k1:9092"}, Compression: "lz4", Linger: 5 * time.Millisecond, BatchBytes: 1 << 20,
 			MaxMessageBytes: 1 << 20, TopicPartitions: -1, TopicReplication: -1, RejectAfter: time.Minute},
 		HTTPAddr: "127.0.0.1:8080",
@@ -76,13 +77,15 @@ func TestEverythingSet(t *testing.T) {
 		"OUTBOXD_SOURCE_USER=other", "OUTBOXD_TABLES=Sales.Orders_Outbox,\"Sales\".\"Out.Box\"", "OUTBOXD_START=now", "OUTBOXD_SINK=stdout",
 		"OUTBOXD_DELIVERY=at-least-once", "OUTBOXD_CHECKPOINT=file:/var/lib/outboxd/a:b", "OUTBOXD_CHECKPOINT_INTERVAL=250ms", "OUTBOXD_CHECKPOINT_MAX_EVENTS=5",
 		"OUTBOXD_COLUMN_ID=eid", "OUTBOXD_COLUMN_AGGREGATE_ID=payload:$.order['the id']", "OUTBOXD_COLUMN_AGGREGATE_TYPE=at", "OUTBOXD_COLUMN_EVENT_TYPE=et", "OUTBOXD_COLUMN_PAYLOAD=body",
+		"OUTBOXD_COLUMN_TIMESTAMP=ts", "OUTBOXD_COLUMN_HEADERS=h", "OUTBOXD_COLUMN_TRACE=tr", "OUTBOXD_COLUMN_SCHEMA_VERSION=v", "OUTBOXD_COLUMN_PLACEMENT=a:header, b : envelope : B,c:partition", "OUTBOXD_ON_MISSING_COLUMN=ignore",
+		"OUTBOXD_HEADER_FORMAT=connect", "OUTBOXD_EXPAND_JSON=true", "OUTBOXD_TOPIC_PREFIX=dbz",
 		"OUTBOXD_HEADERS=id:ID, eventType", "OUTBOXD_TOPIC=e.{column:region}.{table}", "OUTBOXD_TOMBSTONE_ON_EMPTY=true", "OUTBOXD_ON_NULL_KEY=null",
 		"OUTBOXD_KAFKA_BROKERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_BOOTSTRAP_SERVERS=a:1,[::1]:2,[::2],a:1", "OUTBOXD_KAFKA_COMPRESSION=zstd", "OUTBOXD_KAFKA_LINGER=0",
 		"OUTBOXD_KAFKA_BATCH_BYTES=512KiB", "OUTBOXD_KAFKA_MAX_MESSAGE_BYTES=2MB", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "OUTBOXD_KAFKA_TOPIC_PARTITIONS=12",
 		"OUTBOXD_KAFKA_TOPIC_REPLICATION=3", "OUTBOXD_POSTGRES_SLOT=s_1", "OUTBOXD_POSTGRES_FAILOVER_SLOT=true", "OUTBOXD_SNAPSHOT_WHERE=id > 5", "OUTBOXD_POSTGRES_MESSAGE_PREFIX=Events 1", "OUTBOXD_SNAPSHOT_ORDER_BY=created_at, id", "OUTBOXD_POSTGRES_PUBLICATION=My Pub", "OUTBOXD_AUTO_SETUP=false",
 		"OUTBOXD_SETUP_URL=postgres://admin:geheim@a/shop", "OUTBOXD_BUFFER_EVENTS=7", "OUTBOXD_BUFFER_BYTES=1GiB", "OUTBOXD_DRAIN_TIMEOUT=1h30m", "OUTBOXD_START_TIMEOUT=5s",
 		"OUTBOXD_HTTP_ADDR=off", "OUTBOXD_LOG_LEVEL=debug", "OUTBOXD_LOG_FORMAT=console", "OUTBOXD_ON_STOP=exit", "OUTBOXD_ON_REJECT=stop", "OUTBOXD_REJECT_AFTER=3s",
-		"OUTBOXD_PAYLOAD_FORMAT=raw", "OUTBOXD_KEY_FORMAT=raw", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
+		"OUTBOXD_PAYLOAD_FORMAT=envelope", "OUTBOXD_KEY_FORMAT=connect-json", "OUTBOXD_KAFKA_PARTITIONER=murmur2", "OUTBOXD_KAFKA_TLS=off", "OUTBOXD_ON_UPDATE=stop",
 		"OUTBOXD_HTTP_HOSTS=relay.example, outboxd", "OUTBOXD_TRANSACTION_INTERVAL=1s", "OUTBOXD_TRANSACTION_TIMEOUT=1m",
 	})
 	if err != nil {
@@ -100,12 +103,18 @@ func TestEverythingSet(t *testing.T) {
 		Source: Source{Scheme: "postgres", Database: "shop",
 			Login: Login{URL: "postgres://u@a:5432,b:5433/shop?sslmode=require", User: "other"}},
 		Delivery: "at-least-once", Transaction: Transaction{time.Second, time.Minute},
-		Tables: []Table{{"sales", "orders_outbox"}, {"Sales", "Out.Box"}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
+		Tables: []Table{{"sales", "orders_outbox", ""}, {"Sales", "Out.Box", ""}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
 		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", true, "Events 1", "id > 5", "created_at, id"},
 		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
-		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5}, Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body"},
-		Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
-		Sink: "stdout", Kafka: Kafka{Brokers: []string{"a:1", "[::1]:2", "[::2]:9092"}, Compression: "zstd", BatchBytes: 512 << 10, MaxMessageBytes: 2e6,
+		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5},
+		Event: Event{
+			Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body", "ts", "h", "tr", "v"},
+			Headers: []Header{{"id", "ID"}, {"eventType", "eventType"}}, HeaderFormat: "connect", Topic: "e.{column:region}.{table}", TombstoneOnEmpty: true, OnNullKey: "null",
+			Placement: []Placement{{"a", "header", ""}, {"b", "envelope", "B"}, {"c", "partition", ""}}, OnMissingColumn: "ignore", ExpandJSON: true,
+			PayloadFormat: "envelope", KeyFormat: "connect-json",
+		},
+		TopicPrefix: "dbz",
+		Sink:        "stdout", Kafka: Kafka{Brokers: []string{"a:1", "[::1]:2", "[::2]:9092"}, Compression: "zstd", BatchBytes: 512 << 10, MaxMessageBytes: 2e6,
 			CreateTopics: true, TopicPartitions: 12, TopicReplication: 3, RejectAfter: 3 * time.Second},
 		LogLevel: "debug", LogFormat: "console",
 	}
@@ -148,7 +157,10 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_TABLES=a.b.c", "more than two parts"},
 		{"OUTBOXD_TABLES=a,A", "twice"},
 		{"OUTBOXD_TABLES=\"a", "not closed"},
-		{"OUTBOXD_TABLES=orders=shop.outbox", "an alias (orders=…) is not there yet"},
+		{"OUTBOXD_TABLES=or-ders=shop.outbox", "alias that is not made of"},
+		{"OUTBOXD_TABLES=a=x,A=y", "has the alias a twice"},
+		{"OUTBOXD_TABLES=a=x,b=x", "names x twice"},
+		{"OUTBOXD_TABLE_A_COLUMN_ID=x", "no such alias; write it as alias=table there"},
 		{"OUTBOXD_TABLES=outbox,none", "none beside a table"},
 		{"OUTBOXD_TABLES=a b", "dot or a comma"},
 		{"OUTBOXD_START=Now", "none of the legal"},
@@ -182,15 +194,22 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_HTTP_HOSTS=relay.example:8080", "no host name"},
 		{"OUTBOXD_HTTP_HOSTS=a,,b", "no host name"},
 		{"OUTBOXD_HTTP_HOSTS=*", "no host name"},
-		{"OUTBOXD_HEADERS=id,position", "the header position is not there yet"},
+		{"OUTBOXD_HEADERS=id,traceparent:tp", "renames traceparent"},
+		{"OUTBOXD_HEADERS=id,none", "unknown header"},
+		{"OUTBOXD_HEADER_FORMAT=json", "none of the legal"},
+		{"OUTBOXD_COLUMN_PLACEMENT=type", "column:place"},
+		{"OUTBOXD_COLUMN_PLACEMENT=type:body", `as "body"`},
+		{"OUTBOXD_COLUMN_PLACEMENT=type:header:", "unusable alias"},
+		{"OUTBOXD_COLUMN_PLACEMENT=p:partition:x", "unusable alias"},
+		{"OUTBOXD_COLUMN_PLACEMENT=type:header,", "column:place"},
 		{"OUTBOXD_HEADERS=id,kind", "unknown header"},
 		{"OUTBOXD_HEADERS=id,eventType:id", "twice"},
 		{"OUTBOXD_HEADERS=id:", "unusable name"},
 		{"OUTBOXD_TOPIC=a.{kind}", "unknown placeholder"},
 		{"OUTBOXD_TOPIC=a.{table", "brace"},
 		{"OUTBOXD_TOPIC=a.}", "brace"},
-		{"OUTBOXD_PAYLOAD_FORMAT=envelope", "envelope is not there yet"},
-		{"OUTBOXD_KEY_FORMAT=connect-json", "not there yet"},
+		{"OUTBOXD_PAYLOAD_FORMAT=json", "none of the legal"},
+		{"OUTBOXD_KEY_FORMAT=envelope", "none of the legal"},
 		{"OUTBOXD_TOMBSTONE_ON_EMPTY=ture", "neither true nor false"},
 		{"OUTBOXD_ON_REJECT=skip", "skip is not there yet"},
 		{"OUTBOXD_ON_NULL_KEY=zero", "none of the legal"},
@@ -220,7 +239,6 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_STRICT_ENV=no", "neither true nor false"},
 		{"OUTBOXD_KAFKA_TLS=true", "is not there yet"},
 		{"OUTBOXD_KAFKA_SASL_OAUTH_CLIENT_ID=x", "is not there yet"},
-		{"OUTBOXD_TABLE_ORDERS_COLUMN_ID=x", "is not there yet"},
 		{"OUTBOXD_HTTP_TOKEN_FILE=/run/t", "is not there yet"},
 		{"OUTBOXD_LOGLEVEL=info", "nearest is OUTBOXD_LOG_LEVEL"},
 		{"OUTBOXD_TABLE=outbox", "nearest is OUTBOXD_TABLES"},
@@ -440,11 +458,11 @@ func TestDeriveName(t *testing.T) {
 		want           string
 	}{
 		{"shop", "public", Table{Name: "outbox"}, "shop-outbox"},
-		{"shop", "public", Table{"public", "outbox"}, "shop-outbox"},
-		{"Shop_DB", "public", Table{"sales", "Out.Box_"}, "shop-db-sales-out-box"},
+		{"shop", "public", Table{"public", "outbox", ""}, "shop-outbox"},
+		{"Shop_DB", "public", Table{"sales", "Out.Box_", ""}, "shop-db-sales-out-box"},
 		{"1", "public", Table{Name: "2"}, "1-2"},
-		{"shop", "shop", Table{"shop", "outbox"}, "shop-outbox"},
-		{"shop", "shop", Table{"public", "Outbox"}, "shop-public-outbox"},
+		{"shop", "shop", Table{"shop", "outbox", ""}, "shop-outbox"},
+		{"shop", "shop", Table{"public", "Outbox", ""}, "shop-public-outbox"},
 	} {
 		if got := deriveName(tc.database, tc.home, tc.table); got != tc.want {
 			t.Errorf("%s %s: %s, want %s", tc.database, tc.table, got, tc.want)
@@ -474,7 +492,7 @@ func TestMySQL(t *testing.T) {
 	if p, _ := c.Source.Password(); p != "p@ss" || c.Source.URL != "mysql://u@a,b:3307/Shop?ssl-mode=verify_ca&ssl-ca=/ca.pem" || !c.Source.MySQL() {
 		t.Errorf("%+v", c.Source)
 	}
-	if !reflect.DeepEqual(c.Tables, []Table{{Name: "Outbox"}, {"Odd.Name", "b`c"}}) || c.MySQL != (MySQL{1<<32 - 1, "file"}) || c.OnUpdate != "warn" {
+	if !reflect.DeepEqual(c.Tables, []Table{{Name: "Outbox"}, {"Odd.Name", "b`c", ""}}) || c.MySQL != (MySQL{1<<32 - 1, "file"}) || c.OnUpdate != "warn" {
 		t.Errorf("%+v %+v %s", c.Tables, c.MySQL, c.OnUpdate)
 	}
 	if c.Name != "shop-outbox" || c.Postgres != (Postgres{}) {
@@ -613,5 +631,60 @@ func TestDocsAreGenerated(t *testing.T) {
 	}
 	if string(have) != Markdown() {
 		t.Error("docs/configuration.md is out of date: run `go run ./cmd/outboxd config --markdown > docs/configuration.md`")
+	}
+}
+
+// Settings of a table's alias go before the general ones, which hold for the rest.
+func TestTablesWithAliases(t *testing.T) {
+	t.Parallel()
+	c, _, err := Load([]string{
+		"OUTBOXD_SOURCE_URL=postgres://u@h/shop", "OUTBOXD_KAFKA_BROKERS=k1", "OUTBOXD_TABLES=Orders=shop.outbox_orders, bills = billing.\"Outbox\",plain",
+		"OUTBOXD_COLUMN_ID=key", "OUTBOXD_TOPIC=all.{table}", "OUTBOXD_TABLE_ORDERS_COLUMN_ID=uid", "OUTBOXD_TABLE_ORDERS_TOPIC_ROUTE_REGEX=(.*)",
+		"OUTBOXD_TABLE_BILLS_PAYLOAD_FORMAT=envelope", "OUTBOXD_TABLE_BILLS_HEADERS=position",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []Table{{"shop", "outbox_orders", "orders"}, {"billing", "Outbox", "bills"}, {"", "plain", ""}}; !reflect.DeepEqual(c.Tables, want) {
+		t.Errorf("tables %+v", c.Tables)
+	}
+	if c.Columns.ID != "key" || c.Topic != "all.{table}" || c.PayloadFormat != "raw" || c.Route != (Route{}) {
+		t.Errorf("general %+v", c.Event)
+	}
+	if len(c.Aliased) != 2 {
+		t.Fatalf("aliased %+v", c.Aliased)
+	}
+	orders, bills := c.Aliased[0], c.Aliased[1]
+	if orders.Table != c.Tables[0] || orders.Columns.ID != "uid" || orders.Route != (Route{Regex: "(.*)"}) || orders.PayloadFormat != "raw" {
+		t.Errorf("orders %+v", orders)
+	}
+	if bills.Table != c.Tables[1] || bills.Columns.ID != "key" || bills.PayloadFormat != "envelope" || bills.Topic != "all.{table}" || bills.Headers[0].Name != "position" || len(bills.Headers) != 1 {
+		t.Errorf("bills %+v", bills)
+	}
+	shown := 0
+	for _, v := range c.Values() {
+		if strings.HasPrefix(v.Name, "OUTBOXD_TABLE_") {
+			shown++
+		}
+	}
+	if shown != 4 {
+		t.Errorf("%d settings of tables are shown, want 4", shown)
+	}
+}
+
+func TestTablesWithAliasesRefuse(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{
+		"OUTBOXD_TABLE_A_COLUM_ID=x":                               "the nearest is OUTBOXD_TABLE_A_COLUMN_ID",
+		"OUTBOXD_TABLE_C_COLUMN_ID=x":                              "OUTBOXD_TABLES has no such alias, it has a",
+		"OUTBOXD_TABLE_A_KEY_FORMAT=json":                          `OUTBOXD_TABLE_A_KEY_FORMAT="json": is none of the legal`,
+		"OUTBOXD_TABLE_A_TOPIC_PREFIX=x":                           "is not a variable",
+		"OUTBOXD_TOPIC=x OUTBOXD_TOPIC_ROUTE_BY=y":                 "OUTBOXD_TOPIC and OUTBOXD_TOPIC_ROUTE_… are both set",
+		"OUTBOXD_TABLE_A_TOPIC=x OUTBOXD_TABLE_A_TOPIC_ROUTE_BY=y": "OUTBOXD_TABLE_A_TOPIC and OUTBOXD_TABLE_A_TOPIC_ROUTE_… are both set",
+	} {
+		_, _, err := Load(append(strings.Fields(set), "OUTBOXD_SOURCE_URL=postgres://u@h/shop", "OUTBOXD_KAFKA_BROKERS=k1", "OUTBOXD_TABLES=a=outbox"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", set, err, want)
+		}
 	}
 }

@@ -213,10 +213,17 @@ func parseHosts(s string) ([]string, error) {
 // judged where it is used.
 var memberPath = regexp.MustCompile(`^payload:\$(\.[^.\[\]'"\s]+|\['([^'\\]|\\.)*'\]|\["([^"\\]|\\.)*"\])+$`)
 
-var headerNames = []string{"id", "eventType", "aggregateType"}
+// Headers by the name of what they carry; those of the second list stand for several.
+var (
+	headerNames  = []string{"id", "eventType", "aggregateType", "position", "source"}
+	headerGroups = []string{"traceparent", "debezium-context"}
+)
 
-// parseHeaders reads NAME[:ALIAS][,…].
+// parseHeaders reads NAME[:ALIAS][,…], or none.
 func parseHeaders(s string) ([]Header, error) {
+	if s == None {
+		return []Header{{Name: None}}, nil
+	}
 	var headers []Header
 	seen := map[string]bool{}
 	for p := range strings.SplitSeq(s, ",") {
@@ -224,12 +231,13 @@ func parseHeaders(s string) ([]Header, error) {
 		if !renamed {
 			alias = name
 		}
+		group := slices.Contains(headerGroups, name)
 		switch {
-		case slices.Contains([]string{"position", "source", "debezium-context"}, name):
-			return nil, notYetError{"the header " + name}
-		case !slices.Contains(headerNames, name):
+		case group && renamed:
+			return nil, fmt.Errorf("renames %s, which stands for several headers", name)
+		case !group && !slices.Contains(headerNames, name):
 			return nil, fmt.Errorf("names the unknown header %q", name)
-		case alias == "" || strings.ContainsFunc(alias, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		case !usableName(alias):
 			return nil, fmt.Errorf("gives the header %s an unusable name", name)
 		case seen[alias]:
 			return nil, fmt.Errorf("has the header %q twice", alias)
@@ -238,6 +246,35 @@ func parseHeaders(s string) ([]Header, error) {
 		headers = append(headers, Header{Name: name, Alias: alias})
 	}
 	return headers, nil
+}
+
+func usableName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f })
+}
+
+// parsePlacement reads COLUMN:PLACE[:ALIAS][,…].
+func parsePlacement(s string) ([]Placement, error) {
+	var list []Placement
+	for p := range strings.SplitSeq(s, ",") {
+		parts := strings.Split(p, ":")
+		for i := range parts {
+			parts[i] = strings.TrimSpace(parts[i])
+		}
+		switch {
+		case len(parts) < 2 || len(parts) > 3 || parts[0] == "":
+			return nil, fmt.Errorf("has %q, which is not column:place or column:place:alias", strings.TrimSpace(p))
+		case parts[1] != "header" && parts[1] != "envelope" && parts[1] != "partition":
+			return nil, fmt.Errorf("places column %s as %q", parts[0], parts[1])
+		case len(parts) == 3 && (!usableName(parts[2]) || parts[1] == "partition"):
+			return nil, fmt.Errorf("gives column %s an unusable alias", parts[0])
+		}
+		at := Placement{Column: parts[0], Place: parts[1]}
+		if len(parts) == 3 {
+			at.Alias = parts[2]
+		}
+		list = append(list, at)
+	}
+	return list, nil
 }
 
 var placeholders = []string{"aggregate_type", "event_type", "schema", "table"}

@@ -10,15 +10,16 @@ func TestParseTables(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string][]Table{
 		"outbox":                      {{Name: "outbox"}},
-		"Shop.OutBox":                 {{"shop", "outbox"}},
-		`"Shop"."Out.Box", b`:         {{"Shop", "Out.Box"}, {Name: "b"}},
-		"`a``b`.`c\"d`":               {{"a`b", `c"d`}},
+		"Shop.OutBox":                 {{"shop", "outbox", ""}},
+		`"Shop"."Out.Box", b`:         {{"Shop", "Out.Box", ""}, {Name: "b"}},
+		"`a``b`.`c\"d`":               {{"a`b", `c"d`, ""}},
 		`"none"`:                      {{Name: "none"}},
 		`"a""b"`:                      {{Name: `a"b`}},
-		`a . b ,c`:                    {{"a", "b"}, {Name: "c"}},
-		"ÄB.my$table_1-x":             {{"Äb", "my$table_1-x"}},
+		`a . b ,c`:                    {{"a", "b", ""}, {Name: "c"}},
+		"ÄB.my$table_1-x":             {{"Äb", "my$table_1-x", ""}},
 		`"a=b"`:                       {{Name: "a=b"}},
-		`o.outbox,p.outbox,"O"."out"`: {{"o", "outbox"}, {"p", "outbox"}, {"O", "out"}},
+		`A_1 = "S"."x=y", b=c.D`:      {{"S", "x=y", "a_1"}, {"c", "d", "b"}},
+		`o.outbox,p.outbox,"O"."out"`: {{"o", "outbox", ""}, {"p", "outbox", ""}, {"O", "out", ""}},
 	} {
 		got, err := parseTables(in, namesOf(Source{Scheme: "postgres"}))
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -99,6 +100,9 @@ func FuzzParseTables(f *testing.F) {
 			q := `"` + strings.ReplaceAll(table.Name, `"`, `""`) + `"`
 			if table.Schema != "" {
 				q = `"` + strings.ReplaceAll(table.Schema, `"`, `""`) + `".` + q
+			}
+			if table.Alias != "" {
+				q = table.Alias + "=" + q
 			}
 			quoted = append(quoted, q)
 		}

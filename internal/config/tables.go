@@ -3,11 +3,12 @@ package config
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
 
-const tablesLegal = "[schema.]table[,…], with \"…\" or `…` where a name holds dots, or on Postgres capitals"
+const tablesLegal = "[alias=][schema.]table[,…], with \"…\" or `…` where a name holds dots, or on Postgres capitals"
 
 // identifierBytes is the longest name Postgres keeps whole.
 const identifierBytes = 63
@@ -39,11 +40,15 @@ func namesOf(s Source) names {
 	}}
 }
 
-// Table names one outbox table. Both parts are meant literally.
+// Table names one outbox table. Schema and name are meant literally.
 type Table struct {
 	Schema string // empty: found by the server
 	Name   string
+	Alias  string // [a-z0-9_]+: of its own settings and its metric label; empty: none
 }
+
+// Variables is what the names of the table's own variables begin with.
+func (t Table) Variables() string { return Prefix + "TABLE_" + strings.ToUpper(t.Alias) + "_" }
 
 func (t Table) String() string {
 	if t.Schema == "" {
@@ -59,10 +64,17 @@ func parseTables(s string, as names) ([]Table, error) {
 	}
 	var tables []Table
 	seen := map[Table]bool{}
+	aliases := map[string]bool{"": true}
 	rest := s
 	for {
 		var parts []string
 		var err error
+		var alias string
+		alias, rest = cutAlias(rest)
+		if alias != "" && aliases[alias] {
+			return nil, fmt.Errorf("has the alias %s twice", alias)
+		}
+		aliases[alias] = true
 		parts, rest, err = parseTable(rest, as)
 		if err != nil {
 			return nil, err
@@ -79,12 +91,24 @@ func parseTables(s string, as names) ([]Table, error) {
 			return nil, fmt.Errorf("names %s twice", t)
 		}
 		seen[whole] = true
+		t.Alias = alias
 		tables = append(tables, t)
 		if rest == "" {
 			return tables, nil
 		}
 		rest = rest[1:] // the comma
 	}
+}
+
+var tableAlias = regexp.MustCompile(`^[ \t]*([A-Za-z0-9_]{1,40})[ \t]*=`)
+
+// cutAlias takes what stands before an equals sign, in lower case.
+func cutAlias(s string) (alias, rest string) {
+	m := tableAlias.FindStringSubmatch(s)
+	if m == nil {
+		return "", s
+	}
+	return strings.ToLower(m[1]), s[len(m[0]):]
 }
 
 // parseTable reads one [schema.]table and stops at the end or at a comma.
@@ -104,7 +128,7 @@ func parseTable(s string, as names) (parts []string, rest string, err error) {
 		case end:
 			return parts, rest, nil
 		case rest[0] == '=':
-			return nil, "", notYetError{"an alias (" + name + "=…)"}
+			return nil, "", errors.New("has an alias that is not made of letters, digits and _")
 		case rest[0] != '.':
 			return nil, "", fmt.Errorf("has something other than a dot or a comma after %q", name)
 		case len(parts) == 2:

@@ -11,6 +11,7 @@ const (
 	ReasonTooLarge      = "too_large"
 	ReasonBadTopic      = "bad_topic"
 	ReasonBadTimestamp  = "bad_timestamp"
+	ReasonBadPartition  = "bad_partition"
 	ReasonNotAuthorized = "not_authorized"
 	ReasonPolicy        = "policy_violation"
 	ReasonInvalidRecord = "invalid_record"
@@ -49,7 +50,23 @@ func (s *Sink) Judge(m *sink.Message) *sink.Refusal {
 		return &sink.Refusal{
 			Reason: ReasonBadTimestamp,
 			Detail: fmt.Sprintf("timestamp %s is not between 1970 and 2200", m.Timestamp.UTC().Format("2006-01-02")),
-			Fix:    "The record's timestamp is the commit time: see the database server's clock.",
+			Fix:    "The record's timestamp is the commit time: see the database server's clock; or it is OUTBOXD_COLUMN_TIMESTAMP's: see the row.",
+		}
+	}
+	return s.misplaced(m)
+}
+
+// misplaced refuses a partition that the topic does not have, as far as its
+// partitions are known here.
+func (s *Sink) misplaced(m *sink.Message) *sink.Refusal {
+	if !m.Pinned {
+		return nil
+	}
+	if n := len(s.partitions[m.Topic]); m.Partition < 0 || n > 0 && int(m.Partition) >= n {
+		return &sink.Refusal{
+			Reason: ReasonBadPartition,
+			Detail: fmt.Sprintf("the row asks for partition %d, and topic %q has %d", m.Partition, m.Topic, n),
+			Fix:    "Add partitions to the topic, or take the partition out of OUTBOXD_COLUMN_PLACEMENT.",
 		}
 	}
 	return nil

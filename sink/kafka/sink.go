@@ -248,6 +248,12 @@ func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error
 
 func (s *Sink) publish(ctx context.Context, msgs []sink.Message, done func(error)) {
 	err := s.pin(msgs)
+	for i := 0; err == nil && i < len(msgs); i++ { // Judge could not, for a topic's first messages
+		if r := s.misplaced(&msgs[i]); r != nil {
+			r.Message = &msgs[i]
+			err = refused(&msgs[i], r)
+		}
+	}
 	if err == nil && s.tx != nil {
 		err = s.join(ctx, msgs)
 	}
@@ -303,6 +309,9 @@ func (s *Sink) pin(msgs []sink.Message) error {
 func (s *Sink) route(m *sink.Message) *partition {
 	if m.Topic != s.lastTopic || s.last == nil {
 		s.lastTopic, s.last = m.Topic, s.partitions[m.Topic]
+	}
+	if m.Pinned {
+		return s.last[m.Partition]
 	}
 	return s.last[s.choose(m.Key)]
 }

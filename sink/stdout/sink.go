@@ -3,7 +3,7 @@
 //
 //	{"topic":"…","key":"…","headers":{"id":"…"},"timestamp":"2026-11-30T12:34:56.123Z","value":"…"}
 //
-// Key, value and header values are strings, or null. Bytes that aren't UTF-8
+// A partition the row asks for stands behind the topic. Key, value and header values are strings, or null. Bytes that aren't UTF-8
 // stand in key_base64, value_base64 and headers_base64 instead. Delivered means written
 // and flushed; the word given ends at the pipe.
 package stdout
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -81,6 +82,9 @@ func (s *Sink) append(b []byte, m *sink.Message) []byte {
 		at = time.Now()
 	}
 	b = s.text(append(b, `{"topic":`...), m.Topic)
+	if m.Pinned {
+		b = strconv.AppendInt(append(b, `,"partition":`...), int64(m.Partition), 10)
+	}
 	b = s.bytes(append(b, ','), "key", m.Key)
 	b = s.headers(append(b, ','), m.Headers)
 	b = append(b, `,"timestamp":"`...)

@@ -119,6 +119,10 @@ func TestLines(t *testing.T) {
 			`{"topic":"orders","key":"42","headers":{"id":"7","none":null,"empty":""},"timestamp":"2026-11-30T12:34:56.123Z","value":"{\"a\":\"<ü>\"}"}`,
 		},
 		{
+			"partition asked for", sink.Message{Topic: "t", Pinned: true, Partition: 3, Key: []byte("k"), Value: []byte("v"), Timestamp: at},
+			`{"topic":"t","partition":3,"key":"k","headers":{},"timestamp":"2026-11-30T12:34:56.123Z","value":"v"}`,
+		},
+		{
 			"tombstone without a key", sink.Message{Topic: "t", Timestamp: at},
 			`{"topic":"t","key":null,"headers":{},"timestamp":"2026-11-30T12:34:56.123Z","value":null}`,
 		},
