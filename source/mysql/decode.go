@@ -33,7 +33,8 @@ type decoder struct {
 	outboxes    []outbox
 	server      *server
 	onUpdate    OnUpdate
-	describe    func(TableName, time.Time) ([]describedColumn, error) // with binlog_row_metadata=MINIMAL
+	describe    func(TableName, time.Time) ([]describedColumn, error) // with binlog_row_metadata=MINIMAL …
+	unchanged   func(TableName, logPlace) (logPlace, error)           // … and up to where that holds
 	table       func(charset string) (runes, error)                   // for the character sets that need one
 	charsets    map[string]*charset
 	checksummed bool
@@ -87,8 +88,9 @@ type decoder struct {
 
 // outbox is a table we want rows of.
 type outbox struct {
-	TableName        // as the log has it
-	known     *table // as it was described last; nil: anew
+	TableName          // as the log has it
+	known     *table   // as it was described last; nil: anew
+	unchanged logPlace // the log ahead was read up to here, and nothing changes the table
 }
 
 type savepoint struct {
@@ -174,24 +176,26 @@ func (d *decoder) unproved(err error) error {
 
 // advance follows the log. A place is told modulo 2^32, and not by each event. What describes the file or the
 // connection is not in the place's order: where GTIDs are the coordinates it is sent again from the file's start.
-func (d *decoder) advance(e event) {
+func (d *decoder) advance(e event) { d.pos = reckon(d.pos, e) }
+
+// reckon is the place behind an event that comes when the log is read up to pos.
+func reckon(pos uint64, e event) uint64 {
 	switch e.kind {
 	case eventRotate, eventFormatDescription, eventPreviousGTIDs, eventMariaGTIDList, eventBinlogCheckpoint, eventStartEncryption,
 		eventHeartbeat, eventHeartbeatV2, eventStop:
-		return
+		return pos
 	}
 	if e.flags&flagArtificial != 0 {
-		return
+		return pos
 	}
 	if e.end == 0 {
-		d.pos += uint64(e.size)
-		return
+		return pos + uint64(e.size)
 	}
-	pos := d.pos&^0xffffffff | uint64(e.end)
-	if pos < d.pos {
-		pos += 1 << 32
+	end := pos&^0xffffffff | uint64(e.end)
+	if end < pos {
+		end += 1 << 32
 	}
-	d.pos = pos
+	return end
 }
 
 // rotate goes to another file. A server that opens a dump says so too, with an

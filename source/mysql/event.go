@@ -69,14 +69,19 @@ type event struct {
 	body    []byte
 }
 
-// parseEvent reads a header. checksummed says whether events carry a CRC32.
+// header reads the headerBytes of an event.
+func header(b []byte) event {
+	return event{
+		seconds: le.Uint32(b), kind: b[4], server: le.Uint32(b[5:]), size: le.Uint32(b[9:]), end: le.Uint32(b[13:]), flags: le.Uint16(b[17:]),
+	}
+}
+
+// parseEvent reads an event. checksummed says whether events carry a CRC32.
 func parseEvent(b []byte, checksummed bool) (event, error) {
 	if len(b) < headerBytes {
 		return event{}, errShort
 	}
-	e := event{
-		seconds: le.Uint32(b), kind: b[4], server: le.Uint32(b[5:]), size: le.Uint32(b[9:]), end: le.Uint32(b[13:]), flags: le.Uint16(b[17:]),
-	}
+	e := header(b)
 	if int(e.size) != len(b) {
 		return e, fmt.Errorf("event of type %d: %d bytes came, its header says %d", e.kind, len(b), e.size)
 	}

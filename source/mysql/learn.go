@@ -22,7 +22,7 @@ func (d *decoder) tableMap(e event) error {
 			continue
 		}
 		if o.known == nil || !bytes.Equal(o.known.raw, rest.b) {
-			t, err := d.learn(o.TableName, e)
+			t, err := d.learn(o, e)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,8 @@ func (d *decoder) tableMap(e event) error {
 	return nil
 }
 
-func (d *decoder) learn(key TableName, e event) (*table, error) {
+func (d *decoder) learn(o *outbox, e event) (*table, error) {
+	key := o.TableName
 	m, err := parseTableMap(e.body)
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", key, err)
@@ -59,6 +60,14 @@ func (d *decoder) learn(key TableName, e event) (*table, error) {
 	if errors.As(err, &changed) {
 		return nil, schemaUnknown(key, "it was changed since: "+changed.Error())
 	}
+	if err != nil {
+		return nil, err
+	}
+	from := logPlace{d.began.file, d.began.pos} // where an event begins, which MariaDB does not tell inside a transaction
+	if from.before(o.unchanged) {
+		from = o.unchanged
+	}
+	o.unchanged, err = d.unchanged(key, from)
 	return t, err
 }
 

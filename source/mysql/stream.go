@@ -87,7 +87,11 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		return nil, err
 	}
 	dec.checksummed = checksummed
-	return startStream(conn, dec, s.open), nil
+	reading, stop := context.WithCancel(context.Background())
+	st := newStream(conn, dec, s.open, stop)
+	dec.unchanged = func(t TableName, from logPlace) (logPlace, error) { return s.unchanged(reading, t, from, st.heard) }
+	st.start()
+	return st, nil
 }
 
 // open connects, and asks for the log on that connection.
@@ -225,8 +229,9 @@ type stream struct {
 	received atomic.Int64 // when bytes last came, Unix nanoseconds
 	closing  chan struct{}
 	shut     sync.Once
-	ended    chan struct{} // closed when the goroutine is gone
-	err      error         // why; readable once ended is closed
+	stop     context.CancelFunc // of what reads beside the stream
+	ended    chan struct{}      // closed when the goroutine is gone
+	err      error              // why; readable once ended is closed
 
 	caughtUp     bool // the server had nothing more at its last heartbeat
 	toldCaughtUp bool
@@ -236,21 +241,26 @@ type stream struct {
 
 const bufferBytes = 256 << 10
 
-func startStream(conn net.Conn, dec *decoder, ask func(context.Context, start) (net.Conn, bool, error)) *stream {
-	now := time.Now()
+func newStream(conn net.Conn, dec *decoder, ask func(context.Context, start) (net.Conn, bool, error), stop context.CancelFunc) *stream {
 	s := &stream{
 		ask: ask, conn: conn, dec: dec, buf: make([]byte, bufferBytes), out: make(chan source.Batch),
-		closing: make(chan struct{}), ended: make(chan struct{}), handedAt: now,
+		closing: make(chan struct{}), ended: make(chan struct{}), stop: stop, handedAt: time.Now(),
 	}
-	s.received.Store(now.UnixNano())
+	s.heard()
 	dec.more = s.flush
+	return s
+}
+
+func (s *stream) start() {
 	go func() {
 		defer close(s.ended)
+		defer s.stop()
 		defer func() { _ = s.connection().Close() }()
 		s.err = s.run()
 	}()
-	return s
 }
+
+func (s *stream) heard() { s.received.Store(time.Now().UnixNano()) }
 
 var errClosed = errors.New("stream closed")
 
@@ -275,6 +285,7 @@ func (s *stream) LastReceived() time.Time { return time.Unix(0, s.received.Load(
 // Close implements source.Stream.
 func (s *stream) Close(ctx context.Context) error {
 	s.shut.Do(func() { close(s.closing) })
+	s.stop()
 	_ = s.connection().Close() // a dump has no end to say goodbye to
 	select {
 	case <-s.ended:
@@ -376,17 +387,24 @@ func (s *stream) packet(b []byte) error {
 	return fmt.Errorf("read the log: packet of type %d is not known", b[0])
 }
 
-// serverError reads an error packet: code, then a state behind '#', then the text.
 func (s *stream) serverError(b []byte) error {
-	code, text := le.Uint16(b[1:]), b[3:]
-	if len(text) >= 6 && text[0] == '#' {
-		text = text[6:]
-	}
-	err := fmt.Errorf("read the log: the server ended the dump: %w", mysql.NewError(code, string(text)))
-	if code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG {
+	err := fmt.Errorf("read the log: the server ended the dump: %w", errorPacket(b))
+	if errorCode(err) == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG {
 		return s.dec.unproved(err)
 	}
 	return err
+}
+
+// errorPacket reads an error packet: code, then a state behind '#', then the text.
+func errorPacket(b []byte) error {
+	if len(b) < 3 {
+		return errShort
+	}
+	text := b[3:]
+	if len(text) >= 6 && text[0] == '#' {
+		text = text[6:]
+	}
+	return mysql.NewError(le.Uint16(b[1:]), string(text))
 }
 
 func (s *stream) flush() error {
@@ -446,7 +464,7 @@ func (s *stream) read() error {
 	n, err := s.conn.Read(s.buf[s.w:])
 	if n > 0 {
 		s.w += n
-		s.received.Store(time.Now().UnixNano())
+		s.heard()
 		return nil
 	}
 	var timeout net.Error

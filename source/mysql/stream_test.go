@@ -21,7 +21,9 @@ type dump struct {
 
 func startDump(t *testing.T) (*dump, *stream) {
 	ours, theirs := net.Pipe()
-	return &dump{binlog{pos: 4, seconds: 1_796_042_000}, t, theirs, 0}, startStream(ours, testDecoder(byGTID), nil)
+	s := newStream(ours, testDecoder(byGTID), nil, func() {})
+	s.start()
+	return &dump{binlog{pos: 4, seconds: 1_796_042_000}, t, theirs, 0}, s
 }
 
 // framed is a packet's bytes: pieces of 2^24-1 while there is that much, then the rest, which may be empty.

@@ -192,29 +192,37 @@ func (d *decoder) beginMariaDB(e event) error {
 	return nil
 }
 
-// query reads a statement event: transaction control, DDL, or DML that was logged as text
+// statementOf reads a statement event, and the session's database
 // (Query_event and Execute_load_query_event in libs/mysql/binlog/event/statement_events.h).
-func (d *decoder) query(e event) error {
+func statementOf(e event) (schema, text []byte, err error) {
 	c := cutter{b: e.body}
 	c.skip(4 + 4)
-	schema := int(c.fixed(1))
+	length := int(c.fixed(1))
 	c.skip(2)
 	status := int(c.fixed(2))
 	if e.kind == eventExecuteLoadQuery {
 		c.skip(4 + 4 + 4 + 1)
 	}
 	c.skip(status)
-	name := c.bytes(schema)
+	schema = c.bytes(length)
 	c.skip(1)
 	if c.short {
-		return errShort
+		return nil, nil, errShort
 	}
-	text := c.b
-	if e.kind == eventQueryCompressed {
-		var err error
-		if text, err = decompress(text); err != nil {
-			return fmt.Errorf("a statement: %w", err)
-		}
+	if e.kind != eventQueryCompressed {
+		return schema, c.b, nil
+	}
+	if text, err = decompress(c.b); err != nil {
+		return nil, nil, fmt.Errorf("a statement: %w", err)
+	}
+	return schema, text, nil
+}
+
+// query acts on a statement: transaction control, DDL, or DML that was logged as text.
+func (d *decoder) query(e event) error {
+	schema, text, err := statementOf(e)
+	if err != nil {
+		return err
 	}
 	switch string(text) { // most of what comes, without a copy
 	case "BEGIN":
@@ -228,7 +236,7 @@ func (d *decoder) query(e event) error {
 	case "COMMIT":
 		return d.end(true)
 	}
-	return d.statement(string(text), string(name))
+	return d.statement(string(text), string(schema))
 }
 
 func (d *decoder) statement(text, schema string) error {
