@@ -470,18 +470,20 @@ func TestDecodeUpdates(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy  OnUpdate
 		columns []col
+		end     string
 		code    string
 	}{
-		"of a table with marks": {"", marked, ""},
-		"of a plain table":      {"", outboxCols, ""},
-		"when they stop":        {UpdateStop, marked, fault.CodeEventRefused},
+		"of a table with marks":      {"", marked, "COMMIT", ""},
+		"of a plain table":           {"", outboxCols, "COMMIT", ""},
+		"when they stop":             {UpdateStop, marked, "COMMIT", fault.CodeEventRefused},
+		"when they stop, taken back": {UpdateStop, marked, "ROLLBACK", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, d := &binlog{pos: 4}, testDecoder(inFile)
 			d.onUpdate = c.policy
 			err := feed(d, l.anonymous(), l.query("BEGIN"), l.tableMap(9, "shop", "outbox", true, c.columns...), l.event(eventUpdateRows, insertBody(9, len(c.columns))),
-				l.event(eventPartialUpdateRows, insertBody(9, len(c.columns))), l.xid())
+				l.event(eventPartialUpdateRows, insertBody(9, len(c.columns))), l.query(c.end))
 			if f := fault.As(err); (f == nil) != (c.code == "") || f != nil && f.Code != c.code || f == nil && err != nil {
 				t.Errorf("updates %s: %v", name, err)
 			}

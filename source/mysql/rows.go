@@ -155,8 +155,8 @@ func (d *decoder) update(e event) error {
 		policy = defaultOnUpdate(t.Table)
 	}
 	switch policy {
-	case UpdateStop:
-		return &fault.Error{
+	case UpdateStop: // at the commit: what is rolled back was no update
+		d.lost = &fault.Error{
 			Code: fault.CodeEventRefused, Exit: fault.ExitRefused,
 			Found: fmt.Sprintf("an outbox row of %s was updated at %s:%d and OUTBOXD_ON_UPDATE is stop", t, d.file, d.pos),
 			Fix:   "an update is never an event; set OUTBOXD_ON_UPDATE to ignore or warn if that is meant",
