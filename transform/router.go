@@ -394,7 +394,7 @@ func (p *plan) derived(row *source.Row) int {
 		n += len(p.keyHeads[0]) + 64
 	}
 	if p.format == FormatCloudEvents {
-		n += len(timeLayout)
+		n += len(timeLayout) + 8 // which time takes for a moment
 	}
 	for i := range p.headers {
 		h := &p.headers[i]

@@ -1,7 +1,8 @@
 package transform
 
 import (
-	"strconv"
+	"bytes"
+	"math"
 	"time"
 )
 
@@ -17,7 +18,7 @@ const (
 // zone is UTC), as RFC 3339, or as a whole number since 1970. It doesn't
 // allocate. ok is false for what has no place on that line: infinity, 0000-00-00, BC.
 func parseTime(text []byte) (at time.Time, ok bool) {
-	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil { // this conversion does not allocate
+	if n, ok := wholeNumber(text); ok {
 		return fromEpoch(n), true
 	}
 	s := digits{text: text}
@@ -40,6 +41,24 @@ func parseTime(text []byte) (at time.Time, ok bool) {
 	}
 	at = time.Date(year, time.Month(month), day, hour, minute, second-offset, nanos, time.UTC)
 	return at, true
+}
+
+// wholeNumber reads one that 64 bits hold, without the allocation of strconv's error.
+func wholeNumber(text []byte) (n int64, ok bool) {
+	unsigned := bytes.TrimPrefix(text, []byte("-"))
+	if len(unsigned) == 0 || len(unsigned) > 19 {
+		return 0, false
+	}
+	for _, c := range unsigned {
+		if c < '0' || c > '9' || n > (math.MaxInt64-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	if len(unsigned) < len(text) {
+		n = -n
+	}
+	return n, true
 }
 
 func fromEpoch(n int64) time.Time {
