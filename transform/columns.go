@@ -109,6 +109,7 @@ type plan struct {
 	routeBy  int // the column that is rewritten into the topic; none: a template
 
 	headers   []bound
+	most      int // headers there is room for, per row: as many as a row had
 	spread    int // the column whose members are headers
 	trace     int
 	partition int
@@ -120,6 +121,7 @@ type plan struct {
 	braces  bool // around the members
 	named   bool // the schema's name has the aggregate type in it
 
+	derives  bool // something is not the row's own bytes
 	keyTypes [2]connectType // of the key, and of the event id where it stands in for it
 	keyHeads [2]string
 	warning  string
@@ -160,6 +162,14 @@ func (r *rules) compile(table *source.Table) (*plan, *fault.Error) {
 		return nil, err
 	}
 	p.use()
+	p.most = len(p.headers)
+	if p.format == FormatCloudEvents {
+		p.most += 8
+	} else if p.format == FormatCloudEventsJSON {
+		p.most++
+	}
+	p.derives = len(p.members) > 0 || p.format == FormatCloudEvents || !r.cfg.KeyFormat.isRaw() || !r.cfg.HeaderFormat.isRaw() ||
+		slices.ContainsFunc(p.headers, func(h bound) bool { return h.column == itsPosition })
 	return p, nil
 }
 

@@ -164,7 +164,6 @@ func (r *rules) addHeader(p *plan, h bound, variable string, bad *problems) {
 // fillHeaders collects a row's headers in r.headers.
 func (r *Router) fillHeaders(e *event) error {
 	p := r.plan
-	r.headers = r.headers[:0]
 	for i := range p.headers {
 		h := &p.headers[i]
 		switch h.column {

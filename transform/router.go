@@ -132,7 +132,7 @@ type Router struct {
 	routes  map[routed]string
 	names   map[string]string // of headers
 	name    []byte            // scratch for a topic name
-	headers []sink.Header     // scratch
+	headers []sink.Header     // of the row at hand
 	arena   arena
 }
 
@@ -241,19 +241,24 @@ func (r *Router) Route(rows []source.Row, dst []sink.Message) ([]sink.Message, e
 				return dst, refusal(row, "", ReasonMissingColumn, err.Found, err.Fix)
 			}
 		}
-		r.arena.room(r.plan.derived(row), len(rows)-i)
+		if r.plan.derives {
+			r.arena.room(r.plan.derived(row), len(rows)-i)
+		}
+		if cap(slab)-len(slab) < r.plan.most {
+			slab = make([]sink.Header, 0, r.plan.most*(len(rows)-i))
+		}
+		r.headers = slab[len(slab):]
 		dst = dst[:len(dst)+1]
 		m := &dst[len(dst)-1]
 		if err := r.fill(m, row); err != nil {
 			return dst[:len(dst)-1], err
 		}
 		n := len(r.headers)
-		if cap(slab)-len(slab) < n {
-			slab = make([]sink.Header, 0, n*(len(rows)-i))
+		m.Headers = r.headers[:n:n]
+		r.plan.most = max(r.plan.most, n)
+		if n <= cap(slab)-len(slab) { // else they have memory of their own
+			slab = slab[:len(slab)+n]
 		}
-		from := len(slab)
-		slab = append(slab, r.headers...)
-		m.Headers = slab[from : from+n : from+n]
 	}
 	return dst, nil
 }

@@ -65,6 +65,38 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// Rows of different numbers of headers do not write over each other's.
+func TestSpreadKeepsHeadersApart(t *testing.T) {
+	t.Parallel()
+	table := newTable("public", "outbox", "id bigint", "payload jsonb", "headers jsonb")
+	r := newRouter(t, Config{Columns: Columns{AggregateID: None, Headers: "headers"}, HeaderFormat: FormatConnectJSON})
+	var rows []source.Row
+	var want []string
+	for i := range 200 {
+		var members, expect []string
+		for j := range i * 7 % 13 {
+			members = append(members, fmt.Sprintf(`"h%d":%d`, j, i))
+			expect = append(expect, fmt.Sprintf(" h%d=%d", j, i))
+		}
+		rows = append(rows, newRow(table, fmt.Sprint(i), "{}", "{"+strings.Join(members, ",")+"}"))
+		want = append(want, fmt.Sprintf("id=%d%s", i, strings.Join(expect, "")))
+	}
+	for i := range rows {
+		rows[i].Table = rows[0].Table
+	}
+	for range 2 {
+		got, err := r.Route(rows, nil)
+		if err != nil {
+			t.Fatal(describe(err))
+		}
+		for i := range got {
+			if headersOf(got[i]) != want[i] {
+				t.Fatalf("row %d: %s, want %s", i, headersOf(got[i]), want[i])
+			}
+		}
+	}
+}
+
 // FuzzMembers compares with encoding/json.
 func FuzzMembers(f *testing.F) {
 	for _, s := range []string{`{"a":1,"b":{"c":[]}}`, `{"a":1,"a":2}`, ` { } `, `{"a":}`, `{"a":1,}`, `[]`, `{"\u00`} {
