@@ -121,7 +121,7 @@ type plan struct {
 	braces  bool // around the members
 	named   bool // the schema's name has the aggregate type in it
 
-	derives  bool // something is not the row's own bytes
+	derives  bool           // something is not the row's own bytes
 	keyTypes [2]connectType // of the key, and of the event id where it stands in for it
 	keyHeads [2]string
 	warning  string

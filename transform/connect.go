@@ -146,7 +146,7 @@ func connectTypeOf(c *source.Column, mysql bool) (connectType, bool) {
 
 // typeOf takes a type's name apart: numeric(10,2), timestamp(3) without time zone, int unsigned.
 func typeOf(typ string) (base string, args []int) {
-	base = strings.TrimSuffix(strings.ToLower(typ), " unsigned")
+	base = strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(typ), " zerofill"), " unsigned")
 	open := strings.IndexByte(base, '(')
 	if open < 0 {
 		return base, nil

@@ -14,6 +14,7 @@ import (
 // do not write names into the log (binlog_row_metadata=MINIMAL).
 type describedColumn struct {
 	name, dataType, columnType, charset string
+	notNull                             bool
 	octets                              int // longest value of a string
 	precision, scale                    int // of a DECIMAL
 	fraction                            int // digits of a time's seconds

@@ -53,7 +53,7 @@ func (s *Source) examineTable(ctx context.Context, q *session, t TableName) erro
 	}
 	table := &source.Table{Schema: t.Schema, Name: t.Name}
 	for _, d := range described {
-		table.Columns = append(table.Columns, source.Column{Name: d.name, Type: d.columnType, Kind: d.kind()})
+		table.Columns = append(table.Columns, source.Column{Name: d.name, Type: d.columnType, Kind: d.kind(), NotNull: d.notNull})
 	}
 	if err := s.cfg.Validate(table); fault.As(err) != nil {
 		return err // it says already what to do
@@ -98,7 +98,7 @@ func (d describedColumn) kind() source.Kind {
 // describe reads the columns as they are now, in the order of the log.
 func describe(ctx context.Context, q *session, t TableName) ([]describedColumn, error) {
 	r, err := q.query(ctx, `SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, COALESCE(CHARACTER_SET_NAME, 'binary'),
-		CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS
+		CHARACTER_OCTET_LENGTH, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE FROM information_schema.COLUMNS
 		WHERE TABLE_SCHEMA = ? AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, t.Schema, t.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
@@ -109,7 +109,7 @@ func describe(ctx context.Context, q *session, t TableName) ([]describedColumn, 
 		number := func(c int) int { v, _ := r.GetInt(i, c); return int(v) }
 		columns[i] = describedColumn{
 			name: text(0), dataType: text(1), columnType: text(2), charset: text(3),
-			octets: number(4), precision: number(5), scale: number(6), fraction: number(7),
+			octets: number(4), precision: number(5), scale: number(6), fraction: number(7), notNull: text(8) == "NO",
 		}
 	}
 	return columns, nil

@@ -17,6 +17,7 @@ type tableMap struct {
 	signedness    []byte // bit per numeric column, first column first; nil: not told
 	charsets      collations
 	enumCharsets  collations
+	nullable      []byte // bits of the columns that may be NULL
 	names         []string
 	enums, sets   [][][]byte
 	mariadb       bool
@@ -67,7 +68,7 @@ func parseTableMap(b []byte) (*tableMap, error) {
 	n := int(c.lenenc())
 	m.types = bytes.Clone(c.bytes(n))
 	m.meta = bytes.Clone(c.bytes(int(c.lenenc())))
-	c.skip((n + 7) / 8) // which may be NULL
+	m.nullable = bytes.Clone(c.bytes((n + 7) / 8))
 	for len(c.b) > 0 && !c.short {
 		kind := c.fixed(1)
 		field := cutter{b: c.bytes(int(c.lenenc()))}
@@ -143,6 +144,7 @@ func (m *tableMap) columns() ([]column, error) {
 	for i, t := range m.types {
 		col := &columns[i]
 		col.kind = t
+		col.notNull = i/8 < len(m.nullable) && m.nullable[i/8]&(1<<(i%8)) == 0
 		switch t {
 		case typeFloat, typeDouble:
 			c.skip(1) // its size
@@ -292,9 +294,24 @@ func (m *tableMap) tableOf(names []string, columns []column) *source.Table {
 
 func (c *column) named(name string) source.Column {
 	if c.as != "" {
-		return source.Column{Name: name, Type: c.as, Kind: source.Text}
+		return source.Column{Name: name, Type: c.as, Kind: source.Text, NotNull: c.notNull}
 	}
-	return source.Column{Name: name, Type: typeName(c.kind), Kind: c.sourceKind()}
+	return source.Column{Name: name, Type: c.typeText(), Kind: c.sourceKind(), NotNull: c.notNull}
+}
+
+// typeText is the type as far as a value's form depends on it.
+func (c *column) typeText() string {
+	text := typeName(c.kind)
+	switch {
+	case c.kind == typeNewDecimal:
+		text += fmt.Sprintf("(%d,%d)", c.meta, c.scale)
+	case (c.kind == typeTime2 || c.kind == typeDatetime2 || c.kind == typeTimestamp2) && c.meta > 0:
+		text += fmt.Sprintf("(%d)", c.meta)
+	}
+	if c.unsigned {
+		text += " unsigned"
+	}
+	return text
 }
 
 func typeName(kind byte) string {

@@ -57,6 +57,7 @@ type column struct {
 	scale    int  // of a DECIMAL
 	width    int  // characters the server gives a FLOAT or DOUBLE
 	unsigned bool
+	notNull  bool
 	charset  *charset // of text; nil: not text
 	labels   []string // of ENUM and SET
 	unsure   bool     // a '?' in a label may stand for another character

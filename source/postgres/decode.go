@@ -42,6 +42,7 @@ type decoder struct {
 	types     map[uint32]string                         // names of the users' own types ('Y')
 	bases     map[uint32]uint32                         // what these are made of …
 	lookUp    func(oid uint32) (base uint32, err error) // … and whom to ask for others
+	notNull   map[columnName]bool                       // which columns can't be NULL, where that is known
 	prefix    string                                    // of positions
 	messages  *messages                                 // nil: none are asked for
 
@@ -171,7 +172,7 @@ func (d *decoder) relation(r *reader) error {
 		r.skip(1) // key flag
 		c := source.Column{Name: r.string()}
 		typ := r.uint32()
-		r.skip(4) // type modifier
+		modifier := int32(r.uint32())
 		if r.short {
 			return errShort
 		}
@@ -183,7 +184,8 @@ func (d *decoder) relation(r *reader) error {
 			return fmt.Errorf("table %s, column %q: %w", t, c.Name, err)
 		}
 		c.Kind = kindOf(base)
-		c.Type = d.typeName(typ)
+		c.Type = d.typeName(typ) + modified(typ, modifier)
+		c.NotNull = d.notNull[columnName{TableName{t.Schema, t.Name}, c.Name}]
 		t.Columns = append(t.Columns, c)
 	}
 	d.relations[oid] = relation{table: t, wanted: wanted}
@@ -219,6 +221,18 @@ func (d *decoder) typeName(oid uint32) string {
 		return t.Name
 	}
 	return fmt.Sprintf("oid %d", oid)
+}
+
+// modified gives precision and scale, where a value's form depends on them.
+func modified(oid uint32, modifier int32) string {
+	switch {
+	case modifier < 0:
+	case oid == pgtype.NumericOID && modifier >= 4:
+		return fmt.Sprintf("(%d,%d)", (modifier-4)>>16&0xffff, ((modifier-4)&0x7ff^0x400)-0x400)
+	case oid == pgtype.TimeOID, oid == pgtype.TimestampOID, oid == pgtype.TimestamptzOID:
+		return fmt.Sprintf("(%d)", modifier)
+	}
+	return ""
 }
 
 func (d *decoder) insert(r *reader) error {

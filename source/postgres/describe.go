@@ -24,7 +24,7 @@ type hiddenColumn struct {
 func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*source.Table, []hiddenColumn, error) {
 	// A publication's attnames count generated columns on 15, where they are never sent.
 	rows, err := conn.Query(ctx, `
-		SELECT a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attgenerated::text, current_setting('server_version_num')::int,
+		SELECT a.attname, a.atttypid, format_type(a.atttypid, a.atttypmod), a.attgenerated::text, a.attnotnull, current_setting('server_version_num')::int,
 		       CASE WHEN p.pubname IS NULL THEN a.attgenerated = ''
 		            ELSE a.attname = ANY(p.attnames) AND (a.attgenerated = '' OR current_setting('server_version_num')::int >= 180000) END
 		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -39,6 +39,7 @@ func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*so
 		OID       uint32
 		Type      string
 		Generated string
+		NotNull   bool
 		Version   int
 		Sent      bool
 	}
@@ -59,7 +60,7 @@ func (s *Source) describe(ctx context.Context, conn *pgx.Conn, t TableName) (*so
 	for _, c := range columns {
 		switch {
 		case c.Sent:
-			table.Columns = append(table.Columns, source.Column{Name: c.Name, Type: c.Type, Kind: kindOf(bases[c.OID])})
+			table.Columns = append(table.Columns, source.Column{Name: c.Name, Type: c.Type, Kind: kindOf(bases[c.OID]), NotNull: c.NotNull})
 		case c.Generated == "s" && c.Version >= 180000:
 			hidden = append(hidden, hiddenColumn{c.Name, "generated", fmt.Sprintf("ALTER PUBLICATION %s SET (publish_generated_columns = stored)", quote(s.cfg.Publication))})
 		case c.Generated != "":

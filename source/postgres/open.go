@@ -73,6 +73,9 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		dec.lookUp = s.baseType
 		dec.bases, err = s.columnTypes(ctx, conn)
 	}
+	if err == nil {
+		dec.notNull, err = s.notNull(ctx, conn)
+	}
 	if err != nil {
 		closePgConn(rep)
 		return nil, err

@@ -54,6 +54,31 @@ func (s *Source) columnTypes(ctx context.Context, conn *pgx.Conn) (map[uint32]ui
 	return s.baseTypes(ctx, conn, oids)
 }
 
+// columnName names a column of a table.
+type columnName struct {
+	TableName
+	column string
+}
+
+// notNull tells which columns of the outbox tables can't be NULL, when a stream
+// is opened: the log does not say it.
+func (s *Source) notNull(ctx context.Context, conn *pgx.Conn) (map[columnName]bool, error) {
+	found := map[columnName]bool{}
+	for _, t := range s.tables {
+		rows, err := conn.Query(ctx, `
+			SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND a.attnotnull`, t.Schema, t.Name)
+		if err != nil {
+			return nil, s.explain(fmt.Errorf("look for the columns of %s: %w", t, err))
+		}
+		var name string
+		if _, err := pgx.ForEachRow(rows, []any{&name}, func() error { found[columnName{t, name}] = true; return nil }); err != nil {
+			return nil, s.explain(fmt.Errorf("look for the columns of %s: %w", t, err))
+		}
+	}
+	return found, nil
+}
+
 // baseType asks for one type that the log names and that was in no outbox table
 // when the stream was opened: a column was added since. It runs in the stream's
 // goroutine, so it ends before the server expects the next status.
