@@ -6,9 +6,8 @@ import "github.com/outboxd/outboxd/source"
 type border struct {
 	rows int    // of the batch, up to it
 	at   place  // without GTIDs
-	gtid string // of the transaction, or where it begins
-	// counted tells that it has a GTID.
-	counted bool
+	gtid string // what it counts, or where it begins
+	last string // its GTID
 }
 
 // gtids is the text of what was counted so far.
@@ -41,10 +40,7 @@ func (d *decoder) borders() func(int) source.Position {
 			}
 			if e.rows == rows {
 				p := e.at
-				p.gtids, p.last = "", ""
-				if e.counted {
-					p.last = e.gtid
-				}
+				p.gtids, p.last = "", e.last
 				if p.mariadb || p.byGTID {
 					p.gtids = set.String()
 				}

@@ -44,9 +44,10 @@ type decoder struct {
 	proved bool   // an event was found where the place says that one begins
 	at     place  // behind the last transaction that ended
 	last   began  // that transaction; none before the first
-	until  uint64 // what begins before it in the first file was handed on before
+	until  uint64 // what begins before it …
+	upto   string // … in this file, and in those before, was handed on before
 	passed gtid   // the transaction that was, too; MySQL
-	await  bool   // the first of these is the witness of our place
+	await  bool   // one of these is the witness of our place
 	mysql  *mysql.MysqlGTIDSet
 	maria  *mysql.MariadbGTIDSet
 	tables map[uint64]*table // ours, by the log's table id
@@ -58,7 +59,7 @@ type decoder struct {
 	passing bool       // it was handed on before: its rows are passed over
 	index   uint32
 	saves   []savepoint
-	lost    error // why the transaction can't be handed on, should it commit
+	lost    *fault.Error // why the transaction can't be handed on, should it commit
 	rows    []source.Row
 	settled int // rows[:settled] are committed
 
@@ -69,6 +70,10 @@ type decoder struct {
 	ahead   bool         // it is read to its end, and its rows are let go
 	promise *promise     // it was, and ended in a commit: the next transaction is that one
 	more    func() error // hands over what is full; nil: nobody takes it yet
+
+	prepared []*prepared // XA transactions with rows of ours, in the log's order
+	also     *began      // a prepare that is counted with the transaction under way
+	collect  bool        // it is a prepare
 
 	ends     []border
 	base     string // GTIDs before the first of ends
@@ -82,8 +87,9 @@ type decoder struct {
 	updates  uint64
 	warnedAt time.Time
 
-	textWarnedAt time.Time
-	zstd         *zstd.Decoder
+	textWarnedAt     time.Time
+	preparedWarnedAt time.Time
+	zstd             *zstd.Decoder
 }
 
 // outbox is a table we want rows of.
@@ -110,8 +116,8 @@ func newDecoder(s *Source, from start, log *zap.Logger) (*decoder, error) {
 	for _, t := range s.cfg.Tables {
 		d.outboxes = append(d.outboxes, outbox{TableName: s.server.logged(t)})
 	}
-	if !from.byGTID && from.pos < at.pos {
-		d.pos, d.until = from.pos, at.pos
+	if !from.byGTID && (from.file != at.file || from.pos < at.pos) {
+		d.file, d.pos, d.until, d.upto = from.file, from.pos, at.pos, at.file
 	}
 	if from.byGTID && from.witness {
 		var err error
@@ -208,8 +214,11 @@ func (d *decoder) rotate(e event) error {
 	if artificial && file == d.file && (d.at.mariadb || !d.at.byGTID) {
 		return nil
 	}
-	d.file, d.pos, d.until = file, le.Uint64(e.body), 0
-	if d.tx == nil && !artificial {
+	if d.file == d.upto {
+		d.until = 0
+	}
+	d.file, d.pos = file, le.Uint64(e.body)
+	if d.tx == nil && !artificial && d.until == 0 {
 		d.at.file, d.at.pos, d.at.from, d.moved = d.file, d.pos, 0, true
 	}
 	return nil
@@ -242,7 +251,7 @@ func (d *decoder) event(e event) error {
 	case eventIncident:
 		return fault.Position(fault.CodePositionLost, anew, nil, "the server notes in its log at %s:%d that events were lost", d.file, d.pos)
 	case eventXAPrepare:
-		return d.prepared(e)
+		return d.prepares(e)
 	case eventDeleteRows, eventDeleteRowsV1, eventDeleteRowsCompressed,
 		eventHeartbeat, eventHeartbeatV2, eventPreviousGTIDs, eventMariaGTIDList, eventBinlogCheckpoint, eventAnnotateRows,
 		eventRowsQuery, eventIntvar, eventRand, eventUserVar, eventStop, eventStartEncryption, eventTransactionContext, eventViewChange,

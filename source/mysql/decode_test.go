@@ -445,7 +445,7 @@ func TestDecodeNoGTIDAnyMore(t *testing.T) {
 	}
 }
 
-func TestDecodeXA(t *testing.T) {
+func TestDecodeXAOfOthers(t *testing.T) {
 	t.Parallel()
 	prepare := func(l *binlog, onePhase int) wire {
 		return l.event(eventXAPrepare, wire{}.u8(onePhase).le(4, 1).le(4, 1).le(4, 0).str("x"))
@@ -458,10 +458,6 @@ func TestDecodeXA(t *testing.T) {
 	rows, at := take(t, d)
 	equal(t, "rows", rows, "1@"+serverA.String()+":14")
 	equal(t, "GTIDs", at.gtids, serverA.String()+":1-14")
-	err := feed(d, l.gtid(serverA, 15), l.query("XA START X'78',X'',1"), l.outbox(), l.row(1), l.query("XA END X'78',X'',1"), prepare(l, 0))
-	if f := fault.As(err); f == nil || f.Code != fault.CodeEventRefused {
-		t.Errorf("a prepared row of ours: %v", err)
-	}
 }
 
 func TestDecodeUpdates(t *testing.T) {

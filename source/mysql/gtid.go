@@ -123,11 +123,14 @@ func (c *cutter) varint() uint64 {
 }
 
 // Flags of MariaDB's GTID event (Gtid_log_event in sql/log_event.h).
-const mariaStandalone = 1
+const (
+	mariaStandalone = 1
+	mariaPrepared   = 64 // of an XA transaction
+)
 
-func parseMariaGTID(e event) (g mysql.MariadbGTID, standalone bool, err error) {
+func parseMariaGTID(e event) (g mysql.MariadbGTID, standalone, isXA bool, err error) {
 	c := cutter{b: e.body}
 	g = mysql.MariadbGTID{SequenceNumber: c.fixed(8), DomainID: uint32(c.fixed(4)), ServerID: e.server}
 	flags := c.fixed(1)
-	return g, flags&mariaStandalone != 0, c.err()
+	return g, flags&mariaStandalone != 0, flags&mariaPrepared != 0, c.err()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,8 +35,13 @@ func fromFile(at place) start {
 	switch {
 	case at.from > 0 && at.from <= math.MaxUint32 && !at.at.IsZero():
 		st.pos, st.witness = at.from, true
-	case at.pos > math.MaxUint32: // no server can be asked for that, so all before it is passed over
+	case at.heldFile == "" && at.pos > math.MaxUint32: // no server can be asked for that, so all before it is passed over
 		st.pos = 4
+	}
+	if at.heldFile != "" {
+		if st.file, st.pos = at.heldFile, at.heldPos; st.pos > math.MaxUint32 {
+			st.pos = 4
+		}
 	}
 	return st
 }
@@ -123,6 +129,12 @@ func (s *Source) judgeFile(ctx context.Context, q *session, at place) error {
 	logs, err := s.logs(ctx, q)
 	if err != nil {
 		return err
+	}
+	if at.heldFile != "" && !slices.ContainsFunc(logs, func(l binaryLog) bool { return l.name == at.heldFile }) {
+		without := at
+		without.heldFile, without.heldPos = "", 0
+		return fault.Position(fault.CodePositionLost, "the outbox rows of that transaction are not published: publish them by hand if it was committed; then "+setTo(string(without.position()))+" goes on without it", nil,
+			"binary log %s is gone, with an XA transaction with outbox rows that was prepared at %d and not decided", at.heldFile, at.heldPos)
 	}
 	for _, l := range logs {
 		switch {

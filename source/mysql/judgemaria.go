@@ -34,7 +34,7 @@ func (s *Source) judgeMariaDB(ctx context.Context, q *session, at place) (start,
 	case !known:
 		return start{}, fault.Position(fault.CodeForeign, otherServer+"; if this one was reset, or took over and lost those transactions, "+fromOldest, here,
 			"the server never logged the checkpoint's GTIDs %q: either the address now leads to another server, or this one was reset, or took over and lost some", at.gtids)
-	case !at.byGTID || at.last == "" || at.at.IsZero():
+	case !at.byGTID || at.last == "" || at.at.IsZero() || at.heldFile != "": // a prepare can't be found by its GTID
 		return start{}, here
 	}
 	committed, err := s.find(ctx, q, at)
@@ -121,7 +121,7 @@ func (s *Source) find(ctx context.Context, q *session, at place) (time.Time, err
 		if e.kind != eventMariaGTID {
 			return false, nil
 		}
-		g, _, err := parseMariaGTID(e)
+		g, _, _, err := parseMariaGTID(e)
 		if err == nil && g == *last {
 			found = time.Unix(int64(e.seconds), 0).UTC()
 		}

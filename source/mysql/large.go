@@ -34,6 +34,7 @@ var errCommitted = errors.New("a transaction that is larger than memory should h
 // weigh decides about the rows that an event has added to the transaction under way.
 func (d *decoder) weigh() {
 	switch {
+	case d.passing: // what is prepared is judged when that is known
 	case d.promise != nil: // known to be committed
 		d.settled, d.split = len(d.rows), true
 	case d.ahead || d.held > d.hold && len(d.rows)-d.settled > 1: // one row passes alone
@@ -91,7 +92,7 @@ func (d *decoder) again() start {
 	}
 	d.file, d.pos, d.until = at.file, at.pos, 0
 	if !from.byGTID && from.pos < at.pos {
-		d.pos, d.until = from.pos, at.pos
+		d.pos, d.until, d.upto = from.pos, at.pos, at.file
 	}
 	return from
 }

@@ -18,7 +18,7 @@ func (d *decoder) tableMap(e event) error {
 	}
 	for i := range d.outboxes {
 		o := &d.outboxes[i]
-		if o.Name != string(name) || o.Schema != string(schema) || d.passing {
+		if o.Name != string(name) || o.Schema != string(schema) || !d.collects() {
 			continue
 		}
 		if o.known == nil || !bytes.Equal(o.known.raw, rest.b) {

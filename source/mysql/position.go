@@ -35,6 +35,9 @@ type place struct {
 	last string    // GTID of the last transaction; "" when it has none, or none was seen
 	from uint64    // offset of its first event in file; 0: not known
 	at   time.Time // its commit, where it was committed first; zero: not known. MariaDB tells seconds, MySQL microseconds
+
+	heldFile string // where the oldest prepared XA transaction with rows of ours begins; "" when there is none,
+	heldPos  uint64 // and where MySQL's GTIDs tell it
 }
 
 func (p place) version() string {
@@ -60,6 +63,9 @@ func (p place) position() source.Position {
 	}
 	if p.from > 0 {
 		b.WriteString("&from=" + strconv.FormatUint(p.from, 10))
+	}
+	if p.heldFile != "" {
+		fmt.Fprintf(&b, "&held=%s&heldpos=%d", e(p.heldFile), p.heldPos)
 	}
 	if p.last != "" {
 		b.WriteString("&last=" + e(p.last))
@@ -94,6 +100,11 @@ func parsePlace(pos source.Position) (place, error) {
 	if from := q.Get("from"); from != "" {
 		if p.from, err = strconv.ParseUint(from, 10, 64); err != nil {
 			return place{}, fmt.Errorf("parse position: from: %w", err)
+		}
+	}
+	if p.heldFile = q.Get("held"); p.heldFile != "" {
+		if p.heldPos, err = strconv.ParseUint(q.Get("heldpos"), 10, 64); err != nil {
+			return place{}, fmt.Errorf("parse position: heldpos: %w", err)
 		}
 	}
 	switch q.Get("by") {

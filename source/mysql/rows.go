@@ -36,7 +36,7 @@ func (d *decoder) insert(e event) error {
 	if d.tx == nil {
 		return errors.New("a row outside of a transaction")
 	}
-	if d.passing {
+	if !d.collects() {
 		return nil
 	}
 	if d.tx.ID == "" {

@@ -435,6 +435,7 @@ func (s *stream) hand(b source.Batch) error {
 
 // progress hands over a batch without rows: the log moved on, or its end was reached (I2).
 func (s *stream) progress() error {
+	s.dec.warnOfPrepared(time.Now())
 	if !s.dec.idle() {
 		return nil
 	}

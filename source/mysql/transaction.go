@@ -3,6 +3,7 @@ package mysql
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +89,14 @@ func (b *began) committed() time.Time {
 	return time.UnixMicro(int64(b.at)).UTC()
 }
 
+// name is its GTID, or "".
+func (b *began) name() string {
+	if !b.counted() {
+		return ""
+	}
+	return b.String()
+}
+
 // counted reports whether the transaction has a GTID.
 func (b *began) counted() bool {
 	return b.kind == eventGTID || b.kind == eventTaggedGTID || b.kind == eventMariaGTID
@@ -124,15 +133,19 @@ func (d *decoder) beginMySQL(g gtid) {
 // first one that was, if it was asked for, shows that the server is the one that the place is of.
 func (d *decoder) pass() error {
 	if d.until > 0 {
-		d.passing = d.began.from < d.until
+		d.passing = d.file != d.upto || d.began.from < d.until
 		if !d.passing {
 			d.until = 0
 		}
 	}
+	if d.promise != nil && slices.ContainsFunc(d.prepared, func(p *prepared) bool { return p.began.String() == d.began.String() }) {
+		d.passing = true // its rows are here
+		return nil
+	}
 	if p, g := &d.passed, &d.began.mysql; p.number > 0 && p.number == g.number && p.uuid == g.uuid && p.tag == g.tag {
 		d.passing, p.number = true, 0
 	}
-	if d.await && d.passing {
+	if d.await && d.passing && (d.until == 0 || d.file == d.upto && d.began.from == d.at.from) {
 		d.await = false
 		return d.at.mustBe(d.began.committed())
 	}
@@ -141,27 +154,28 @@ func (d *decoder) pass() error {
 
 // skipped closes a transaction that was handed on before.
 func (d *decoder) skipped() error {
-	d.tx, d.inside, d.passing, d.saves = nil, false, false, d.saves[:0]
-	if d.until > 0 && d.pos > d.until {
+	d.drop()
+	d.tx, d.inside, d.passing, d.collect, d.lost, d.saves = nil, false, false, false, nil, d.saves[:0]
+	if d.until > 0 && d.file == d.upto && d.pos > d.until {
 		return fault.Position(fault.CodeDiverged, fromOldest, nil, "the checkpoint's place %s:%d is inside a transaction that ends at %d: the server was reset or built anew", d.file, d.until, d.pos)
 	}
 	return nil
 }
 
-// count adds the transaction that has ended to the GTIDs.
-func (d *decoder) count() {
-	switch d.began.kind {
+// count adds a transaction to the GTIDs.
+func (d *decoder) count(b *began) {
+	switch b.kind {
 	case eventGTID, eventTaggedGTID:
-		if g := d.began.mysql; d.at.byGTID && !follows((*d.mysql)[g.uuid][g.tag], g.number) {
+		if g := b.mysql; d.at.byGTID && !follows((*d.mysql)[g.uuid][g.tag], g.number) {
 			d.mysql.AddGTIDWithTag(g.uuid, g.tag, g.number)
 		}
 	case eventMariaGTID: // one place per domain; the library's AddSet would warn of a sequence that goes back
-		last := d.maria.Sets[d.began.maria.DomainID] // after a failover, which the server has judged already
+		last := d.maria.Sets[b.maria.DomainID] // after a failover, which the server has judged already
 		if last == nil {
 			last = &mysql.MariadbGTID{}
-			d.maria.Sets[d.began.maria.DomainID] = last
+			d.maria.Sets[b.maria.DomainID] = last
 		}
-		*last = d.began.maria
+		*last = b.maria
 	}
 }
 
@@ -184,11 +198,11 @@ func (d *decoder) commitTime(g gtid) {
 }
 
 func (d *decoder) beginMariaDB(e event) error {
-	g, standalone, err := parseMariaGTID(e)
+	g, standalone, isXA, err := parseMariaGTID(e)
 	if err != nil {
 		return err
 	}
-	d.began.maria, d.began.at, d.inside = g, uint64(e.seconds)*1e6, !standalone
+	d.began.maria, d.began.at, d.inside, d.collect = g, uint64(e.seconds)*1e6, !standalone, isXA
 	return nil
 }
 
@@ -251,14 +265,14 @@ func (d *decoder) statement(text, schema string) error {
 		d.saves = append(d.saves, savepoint{l.next().text, len(d.rows), d.index, d.seen})
 		return nil
 	case t.word("XA"):
-		return d.xa(l.next())
+		return d.xa(&l)
 	case t.word("TRUNCATE"):
 		if !d.passing {
 			d.truncated(&l, schema)
 		}
 	case t.one("INSERT", "REPLACE", "LOAD", "CREATE") && !d.passing:
-		if err := d.insertsAsText(text, schema); err != nil {
-			d.lost = err
+		if lost := d.insertsAsText(text, schema); lost != nil {
+			d.lost = lost
 		}
 	}
 	d.forget(text)
@@ -300,7 +314,7 @@ func (d *decoder) ours(name TableName) (TableName, bool) {
 
 // insertsAsText refuses rows of ours that were logged as text (binlog_format set
 // by one session): they are not in the log (I5). The refusal waits for the commit.
-func (d *decoder) insertsAsText(text, schema string) error {
+func (d *decoder) insertsAsText(text, schema string) *fault.Error {
 	into, ok := inserts(text, schema)
 	if !ok {
 		return nil
@@ -312,7 +326,7 @@ func (d *decoder) insertsAsText(text, schema string) error {
 	return &fault.Error{
 		Code: fault.CodeStatementLogged, Exit: fault.ExitRefused,
 		Found: fmt.Sprintf("an insert into %s was logged as text at %s:%d: its rows are not in the log", t, d.file, d.pos),
-		Fix:   "find the session that sets binlog_format=STATEMENT and stop it; publish its rows by hand, then `outboxd checkpoint delete` and OUTBOXD_START=now",
+		Fix:   "find the session that sets binlog_format=STATEMENT and stop it; publish its rows by hand; then go on behind them: ",
 	}
 }
 
@@ -384,36 +398,6 @@ func (d *decoder) rollbackTo(name string) error {
 	return nil
 }
 
-func (d *decoder) xa(t token) error {
-	switch {
-	case t.one("START", "BEGIN"):
-		d.inside = true
-		return nil
-	case t.word("END"):
-		return nil
-	}
-	return d.end(true) // XA COMMIT or ROLLBACK of something prepared earlier
-}
-
-// prepared ends the group of a transaction that is decided later. Rows of ours
-// in it can't be told from ones that will be rolled back. In one phase it is a commit
-// (XA_prepare_event in libs/mysql/binlog/event/control_events.h).
-func (d *decoder) prepared(e event) error {
-	c := cutter{b: e.body}
-	onePhase := c.fixed(1) != 0
-	if c.short {
-		return errShort
-	}
-	if len(d.rows) > d.settled && !onePhase {
-		return &fault.Error{
-			Code: fault.CodeEventRefused, Exit: fault.ExitRefused,
-			Found: fmt.Sprintf("an outbox row was written in an XA transaction at %s:%d; these are not supported yet", d.file, d.pos),
-			Fix:   "write outbox rows in plain transactions",
-		}
-	}
-	return d.end(true)
-}
-
 // end closes the transaction: only here does the place move (I3).
 func (d *decoder) end(commit bool) error {
 	if d.tx == nil {
@@ -423,7 +407,9 @@ func (d *decoder) end(commit bool) error {
 		return d.skipped()
 	}
 	if commit && d.lost != nil {
-		return d.lost
+		f := *d.lost
+		f.Fix += setTo(string(d.behind().position()))
+		return &f
 	}
 	switch {
 	case commit && d.ahead:
@@ -440,12 +426,20 @@ func (d *decoder) end(commit bool) error {
 		d.base, d.ends = d.gtids(), nil // where the borders of this batch count from
 	}
 	d.settled = len(d.rows)
-	d.count()
+	counted := d.began.String
+	d.count(&d.began)
+	if also := d.also; also != nil {
+		d.count(also)
+		if d.at.byGTID && !d.at.mariadb {
+			counted = func() string { return union(also.String(), d.began.String()) }
+		}
+	}
 	d.at.file, d.at.pos, d.at.from, d.at.at, d.at.last = d.file, d.pos, d.began.from, d.began.committed(), ""
 	d.last = d.began
+	d.reading()
 	if d.settled > 0 && !d.split {
-		d.ends = append(d.ends, border{d.settled, d.at, d.began.String(), d.began.counted()})
+		d.ends = append(d.ends, border{d.settled, d.at, counted(), d.last.name()})
 	}
-	d.tx, d.inside, d.lost, d.saves, d.moved = nil, false, nil, d.saves[:0], true
+	d.tx, d.inside, d.lost, d.also, d.collect, d.saves, d.moved = nil, false, nil, nil, false, d.saves[:0], true
 	return nil
 }

@@ -365,36 +365,6 @@ func TestStatementLogged(t *testing.T) {
 	})
 }
 
-// XA transactions of others pass, prepared or not; ours is refused once it is prepared. In one phase it is a commit.
-func TestXA(t *testing.T) {
-	eachServer(t, func(t *testing.T, server string) {
-		t.Parallel()
-		d, st := opened(t, server, small)
-		w := d.session(t, "CREATE TABLE orders (id INT)")
-		xa := func(id, table string, ends ...string) {
-			id = "'" + d.name + id + "'"
-			w.exec(t, "XA START "+id)
-			w.exec(t, "INSERT INTO "+table+" (id) VALUES (1)")
-			w.exec(t, "XA END "+id)
-			for _, end := range ends {
-				w.exec(t, strings.Replace(end, "?", id, 1))
-			}
-		}
-		xa("a", "orders", "XA PREPARE ?", "XA COMMIT ?")
-		xa("b", "orders", "XA PREPARE ?", "XA ROLLBACK ?")
-		xa("c", "outbox", "XA ROLLBACK ?")
-		xa("d", "outbox", "XA COMMIT ? ONE PHASE")
-		d.write(t, true, "2")
-		got, _ := rows(t, st, 2)
-		equal(t, ids(got), "1", "2")
-		xa("e", "outbox", "XA PREPARE ?", "XA ROLLBACK ?")
-		read, err := fails(t, st)
-		if f := fault.As(err); len(read) > 0 || f == nil || f.Code != fault.CodeEventRefused {
-			t.Errorf("%d rows, %v", len(read), err)
-		}
-	})
-}
-
 // A foreign table of any type never stops the stream, nor any statement on it (A22, A40).
 func TestForeignTables(t *testing.T) {
 	eachServer(t, func(t *testing.T, server string) {
