@@ -29,6 +29,7 @@ const (
 	CodeTableUnusable        = "table_unusable"        // its columns don't fit the mapping, or it isn't a table
 	CodeServerSetting        = "server_setting"        // the server is not set up for this
 	CodeNameTaken            = "name_taken"            // slot or publication serves somebody else
+	CodeServerID             = "server_id_taken"       // another replica of the server has our server id
 	CodeStartChoice          = "start_choice_needed"   // rows are there before the first start
 	CodeSnapshotOrder        = "snapshot_order_needed" // the order of the rows of a first snapshot is not known
 	CodeSetupNeeded          = "setup_needed"          // something is missing and must not be created

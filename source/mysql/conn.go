@@ -189,6 +189,7 @@ type server struct {
 	mariadb    bool
 	version    string
 	uuid       string            // MySQL only
+	id         string            // server_id
 	identity   string            // tells the server from another at the same address
 	gtids      bool              // GTIDs are on
 	metadata   string            // binlog_row_metadata
@@ -198,12 +199,12 @@ type server struct {
 
 // ask reads the server's settings and refuses one that can't serve.
 func (s *Source) ask(ctx context.Context, q *session) (server, error) {
-	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image, @@lower_case_table_names, CURRENT_USER()")
+	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image, @@lower_case_table_names, CURRENT_USER(), @@server_id")
 	if err != nil {
 		return server{}, fmt.Errorf("ask the server's settings: %w", err)
 	}
 	text := func(i int) string { v, _ := r.GetString(0, i); return v }
-	v := server{version: text(0), account: text(5), mariadb: strings.Contains(text(0), "MariaDB")}
+	v := server{version: text(0), account: text(5), id: text(6), mariadb: strings.Contains(text(0), "MariaDB")}
 	v.folds = text(4) != "0"
 	if text(1) != "1" {
 		return v, fault.Config(fault.CodeServerSetting, "start the server with --log-bin (managed services: turn automated backups on)", nil, "the binary log is off (log_bin)")

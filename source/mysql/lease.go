@@ -124,6 +124,12 @@ func (l *lease) listen(ctx context.Context) bool {
 	return ctx.Err() == nil && errors.As(err, &timeout) && timeout.Timeout()
 }
 
+// vouched gives what tells whether the lease that is held now still holds.
+func (s *Source) vouched() func() bool {
+	l := s.lease
+	return func() bool { return l != nil && l.Valid() }
+}
+
 // holds ends the lease when the address it was taken at leads to another server now.
 func (s *Source) holds() error {
 	if s.lease == nil || s.server.identity == s.lease.server {

@@ -19,6 +19,9 @@ func (s *Source) examine(ctx context.Context, q *session) error {
 		return err
 	}
 	s.server = v
+	if v.id == strconv.FormatUint(uint64(s.cfg.ServerID), 10) {
+		return fault.Config(fault.CodeServerID, "set OUTBOXD_MYSQL_SERVER_ID to a number that no server of the replication has", nil, "the server itself has our server id, %s", v.id)
+	}
 	for _, t := range s.cfg.Tables {
 		if err := s.examineTable(ctx, q, t); err != nil {
 			return err

@@ -90,6 +90,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 	reading, stop := context.WithCancel(context.Background())
 	st := newStream(conn, dec, s.open, stop)
 	dec.unchanged = func(t TableName, from logPlace) (logPlace, error) { return s.unchanged(reading, t, from, st.heard) }
+	st.vouched = s.vouched()
 	st.start()
 	return st, nil
 }
@@ -217,13 +218,14 @@ func schemaUnknown(t TableName, why string) error {
 // frames packets itself in a buffer of its own. The server needs no word from
 // us: while nobody takes a batch we don't read, and its dump thread waits.
 type stream struct {
-	ask  func(context.Context, start) (net.Conn, bool, error) // for the log, once more
-	mu   sync.Mutex                                           // guards conn against Close
-	conn net.Conn
-	dec  *decoder
-	buf  []byte // buf[r:w] is read and not parsed
-	r, w int
-	long []byte // an event of more than one packet, so far
+	ask     func(context.Context, start) (net.Conn, bool, error) // for the log, once more
+	vouched func() bool                                          // whether we are the only active reader
+	mu      sync.Mutex                                           // guards conn against Close
+	conn    net.Conn
+	dec     *decoder
+	buf     []byte // buf[r:w] is read and not parsed
+	r, w    int
+	long    []byte // an event of more than one packet, so far
 
 	out      chan source.Batch
 	received atomic.Int64 // when bytes last came, Unix nanoseconds
@@ -389,11 +391,21 @@ func (s *stream) packet(b []byte) error {
 
 func (s *stream) serverError(b []byte) error {
 	err := fmt.Errorf("read the log: the server ended the dump: %w", errorPacket(b))
-	if errorCode(err) == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG {
+	switch code := errorCode(err); {
+	case code == mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
 		return s.dec.unproved(err)
+	case code == errSlaveSame && s.vouched != nil && s.vouched(): // else it is our own successor
+		return &fault.Error{
+			Code: fault.CodeServerID, Exit: fault.ExitFailure, Err: err,
+			Found: "another replica with our server id has connected, and the server lets one of them read",
+			Fix:   "give one of them another id: OUTBOXD_MYSQL_SERVER_ID here, server_id there; that of a connector is made from its OUTBOXD_NAME and its source",
+		}
 	}
 	return err
 }
+
+// errSlaveSame is ER_SLAVE_SAME_ID of MariaDB. MySQL tells replicas apart by a uuid, and ours is a new one each time.
+const errSlaveSame = 4052
 
 // errorPacket reads an error packet: code, then a state behind '#', then the text.
 func errorPacket(b []byte) error {

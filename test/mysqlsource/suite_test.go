@@ -124,8 +124,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// begin takes the lease for the rest of the test and makes the first place.
-func begin(t testing.TB, s *mysql.Source) source.Position {
+// take takes the lease for the rest of the test.
+func take(t testing.TB, s *mysql.Source) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -134,6 +134,14 @@ func begin(t testing.TB, s *mysql.Source) source.Position {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = lease.Release(context.Background()) })
+}
+
+// begin takes the lease for the rest of the test and makes the first place.
+func begin(t testing.TB, s *mysql.Source) source.Position {
+	t.Helper()
+	take(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	at, err := s.Begin(ctx, source.First{Mode: source.StartAuto})
 	if err != nil {
 		t.Fatal(err)

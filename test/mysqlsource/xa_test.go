@@ -77,10 +77,9 @@ func TestXA(t *testing.T) {
 			got, at := rows(t, st, 2)
 			equal(t, ids(got), "8", "10")
 			reader := func(at source.Position) source.Stream { // another one: MariaDB lets one of each id read
-				config.ServerID++
+				config.Name = harness.Unique("reader-")
 				return stream(t, newSource(t, config), at)
 			}
-			config.ServerID = uint32(len(c.server)*1000 + len(c.place)*100)
 			again := reader(at)
 			d.write(t, true, "11")
 			d.commit(t, xid("h"))
