@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -22,7 +21,7 @@ import (
 // are few where the order is that of the commits, and none but them need be known.
 type late struct {
 	tables   map[TableName]*lateTable
-	rows     map[[16]byte]struct{}
+	rows     map[snapshot.Fingerprint]struct{}
 	overflow bool // there are more than lateMax
 }
 
@@ -47,39 +46,20 @@ func (l *late) repeats() string {
 	return "what was delivered and not saved"
 }
 
-// fingerprint stands for a row, by the text of its key. The name of the table is in it.
-func fingerprint(t TableName, fields [][]byte) [16]byte {
-	h := sha256.New()
-	part := func(b []byte, null bool) {
-		n := uint64(len(b))
-		if null {
-			n = 1 << 63
-		}
-		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, n))
-		_, _ = h.Write(b)
-	}
-	part([]byte(t.Schema), false)
-	part([]byte(t.Name), false)
-	for _, f := range fields {
-		part(f, f == nil)
-	}
-	return [16]byte(h.Sum(nil))
-}
-
 func (l *late) has(t TableName, fields [][]byte) bool {
-	_, ok := l.rows[fingerprint(t, fields)]
+	_, ok := l.rows[snapshot.FingerprintOf(t.Schema, t.Name, fields)]
 	return ok
 }
 
 // readLate reads the log from the slot's place to its end, and confirms nothing.
 func (s *Source) readLate(ctx context.Context, conn *pgx.Conn, at place) (*late, error) {
-	l := &late{tables: map[TableName]*lateTable{}, rows: map[[16]byte]struct{}{}}
+	l := &late{tables: map[TableName]*lateTable{}, rows: map[snapshot.Fingerprint]struct{}{}}
 	for _, t := range at.snapshot.Tables {
 		known, err := s.lateTable(ctx, conn, t)
 		if err != nil {
 			return nil, err
 		}
-		l.tables[t.table()] = known
+		l.tables[tableOf(t)] = known
 	}
 	end, err := s.mark(ctx, conn)
 	if err != nil {
@@ -122,12 +102,12 @@ func (s *Source) mark(ctx context.Context, conn *pgx.Conn) (pglogrepl.LSN, error
 	return lsn, nil
 }
 
-func (s *Source) lateTable(ctx context.Context, conn *pgx.Conn, t tableCursor) (*lateTable, error) {
-	columns, err := s.keyColumns(ctx, conn, t.table())
+func (s *Source) lateTable(ctx context.Context, conn *pgx.Conn, t snapshot.Table) (*lateTable, error) {
+	columns, err := s.keyColumns(ctx, conn, tableOf(t))
 	if err != nil {
 		return nil, err
 	}
-	shape, _, err := s.describe(ctx, conn, t.table())
+	shape, _, err := s.describe(ctx, conn, tableOf(t))
 	if err != nil {
 		return nil, err
 	}
@@ -294,7 +274,7 @@ func (l *late) add(name TableName, t *lateTable, row *pglogrepl.TupleData) {
 			}
 		}
 	}
-	l.rows[fingerprint(name, fields)] = struct{}{}
+	l.rows[snapshot.FingerprintOf(name.Schema, name.Name, fields)] = struct{}{}
 }
 
 // fieldsOf gives the places of a row's key in the table as it is described.

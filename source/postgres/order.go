@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/snapshot"
 )
 
 // keyColumn is a column as far as it may serve for the order of a snapshot.
@@ -60,7 +60,7 @@ func (s *Source) orderOf(ctx context.Context, conn *pgx.Conn, t TableName) (orde
 	}
 	slices.SortFunc(key, func(a, b keyColumn) int { return int(a.Key - b.Key) })
 	if s.cfg.Snapshot.OrderBy != "" {
-		by, err := parseOrderBy(s.cfg.Snapshot.OrderBy)
+		by, err := snapshot.ParseOrderBy(s.cfg.Snapshot.OrderBy, `'"`)
 		if err != nil {
 			return order{}, fault.Config(fault.CodeConfig, "list SQL expressions in OUTBOXD_SNAPSHOT_ORDER_BY, separated by commas; the order is ascending", nil, "OUTBOXD_SNAPSHOT_ORDER_BY %v", err)
 		}
@@ -112,12 +112,15 @@ func onlyInteger(key []keyColumn) int {
 
 // creation finds the column that says when a row was made.
 func creation(columns []keyColumn) *keyColumn {
-	for _, usual := range []string{"createdat", "createdon", "created", "occurredat", "occurredon", "insertedat", "recordedat", "eventtime", "timestamp"} {
-		for i, c := range columns {
-			if c.time() && strings.ReplaceAll(strings.ToLower(c.Name), "_", "") == usual {
-				return &columns[i]
-			}
+	var times []*keyColumn
+	var names []string
+	for i := range columns {
+		if columns[i].time() {
+			times, names = append(times, &columns[i]), append(names, columns[i].Name)
 		}
+	}
+	if i := snapshot.Creation(names); i >= 0 {
+		return times[i]
 	}
 	return nil
 }
@@ -171,50 +174,4 @@ func (s *Source) keyColumns(ctx context.Context, conn *pgx.Conn, t TableName) ([
 		return nil, s.explain(fmt.Errorf("read the key of %s: %w", t, err))
 	}
 	return columns, nil
-}
-
-// parseOrderBy splits a list of SQL expressions at its commas. Keys are
-// compared with > alone, so only the ascending order can be had.
-func parseOrderBy(text string) ([]string, error) {
-	var by []string
-	depth, start, quoted := 0, 0, byte(0)
-	cut := func(end int) error {
-		e := strings.TrimSpace(text[start:end])
-		upper := strings.ToUpper(e)
-		switch {
-		case strings.HasSuffix(upper, " ASC"):
-			e = strings.TrimSpace(e[:len(e)-len(" ASC")])
-		case strings.HasSuffix(upper, " DESC"), strings.HasSuffix(upper, " NULLS FIRST"), strings.HasSuffix(upper, " NULLS LAST"):
-			return fmt.Errorf("asks for another order than the ascending one: %q", e)
-		}
-		if e == "" {
-			return fmt.Errorf("has an empty expression")
-		}
-		by = append(by, e)
-		return nil
-	}
-	for i := range len(text) {
-		switch c := text[i]; {
-		case quoted != 0:
-			if c == quoted {
-				quoted = 0
-			}
-		case c == '\'' || c == '"':
-			quoted = c
-		case c == '(' || c == '[':
-			depth++
-		case c == ')' || c == ']':
-			depth--
-		case c == ',' && depth == 0:
-			if err := cut(i); err != nil {
-				return nil, err
-			}
-			start = i + 1
-		}
-	}
-	if quoted != 0 || depth != 0 {
-		return nil, fmt.Errorf("has a quote or a bracket that is not closed")
-	}
-	err := cut(len(text))
-	return by, err
 }

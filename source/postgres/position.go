@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -25,7 +26,7 @@ type place struct {
 	publication uint32 // OID: a publication made anew is another one
 	marks       string // of the publication when the place was made, see marks; "" in an older one
 	lsn         pglogrepl.LSN
-	snapshot    *cursor // what is to be read before the log; nil: nothing
+	snapshot    *snapshot.Cursor // what is to be read before the log; nil: nothing
 }
 
 const (
@@ -47,13 +48,13 @@ func (p place) prefix() string {
 func (p place) position() source.Position {
 	text := p.prefix() + p.lsn.String()
 	if p.snapshot != nil {
-		text += "&snapshot=" + url.QueryEscape(p.snapshot.text())
+		text += "&snapshot=" + url.QueryEscape(p.snapshot.Text())
 	}
 	return source.Position(text)
 }
 
 // at is the same place with another cursor.
-func (p place) at(c *cursor) place {
+func (p place) at(c *snapshot.Cursor) place {
 	p.snapshot = c
 	return p
 }
@@ -84,7 +85,7 @@ func parsePlace(pos source.Position) (place, error) {
 		return place{}, fmt.Errorf("parse position: lsn: %w", err)
 	}
 	if version == snapshotVersion {
-		if p.snapshot, err = parseCursor(q.Get("snapshot")); err != nil {
+		if p.snapshot, err = snapshot.Parse(q.Get("snapshot")); err != nil {
 			return place{}, fmt.Errorf("parse position: %w", err)
 		}
 	}

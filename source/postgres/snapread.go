@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -55,7 +56,7 @@ func (s *Source) startSnapshot(ctx context.Context, conn *pgx.Conn, at place, v 
 	}
 	x.heard.Store(now.UnixNano())
 	left := s.estimate(ctx, conn, at.snapshot) // not in the view's transaction, which an error would end
-	s.progress.Store(&source.Snapshot{Table: at.snapshot.Tables[0].table().String(), Rows: x.before, Estimate: x.before + left, Since: now})
+	s.progress.Store(&source.Snapshot{Table: tableOf(at.snapshot.Tables[0]).String(), Rows: x.before, Estimate: x.before + left, Since: now})
 	s.log.Info("publishing the rows that are there", zap.Time("as_of", at.snapshot.At), zap.Bool("exact", v.late == nil),
 		zap.Int64("rows_done", x.before), zap.Int64("rows_left_estimate", left))
 	asking, stop := context.WithCancel(context.Background())
@@ -143,7 +144,7 @@ func (x *snapshotStream) table(ctx context.Context, at place) (place, error) {
 	}
 	pg := x.conn.PgConn()
 	query := fmt.Sprintf("CLOSE ALL; DECLARE outboxd NO SCROLL CURSOR FOR SELECT %s FROM %s WHERE %s ORDER BY %s",
-		list2(b.columns(), c.Order), b.from, c.rows(at.snapshot.Where), list(c.Order))
+		list2(b.columns(), c.Order), b.from, rowsLeft(c, at.snapshot.Where), list(c.Order))
 	if _, err := pg.Exec(ctx, query).ReadAll(); err != nil {
 		return at, x.failed(c, err)
 	}
@@ -156,8 +157,8 @@ func (x *snapshotStream) table(ctx context.Context, at place) (place, error) {
 			break
 		}
 	}
-	end := at.at(at.snapshot.next(b.taken))
-	return end, x.hand(b.rest(end), b)
+	rest, next := b.Rest()
+	return at.at(next), x.hand(rest, b)
 }
 
 // fetch reads the next rows of the cursor and hands batches over as they fill.
@@ -193,7 +194,7 @@ func (x *snapshotStream) hand(batch source.Batch, b *batcher) error {
 		return errClosed
 	}
 	p := *x.source.progress.Load()
-	p.Table, p.Rows = b.name.String(), b.at.snapshot.Done+b.taken
+	p.Table, p.Rows = b.name.String(), b.Done()
 	p.Estimate = max(p.Estimate, p.Rows)
 	x.source.progress.Store(&p)
 	if now := time.Now(); now.Sub(x.toldAt) >= snapshotLog {
@@ -203,36 +204,24 @@ func (x *snapshotStream) hand(batch source.Batch, b *batcher) error {
 	return nil
 }
 
-func (x *snapshotStream) failed(c tableCursor, err error) error {
+func (x *snapshotStream) failed(c snapshot.Table, err error) error {
 	if errors.Is(err, errClosed) {
 		return err
 	}
-	return x.source.explainSnapshot(x.conn, c.table(), err)
+	return x.source.explainSnapshot(x.conn, tableOf(c), err)
 }
 
 // batcher makes batches of a table's rows.
 type batcher struct {
-	at     place // where the table was begun, or taken up
+	snapshot.Batcher
 	name   TableName
 	from   string
-	table  *source.Table
 	late   *late
 	fields []int // that tell a row
-
-	taken   int64    // rows that were read since at
-	skipped int64    // of them, those that are left to the log
-	key     []string // of the last row that was read
-	rows    []source.Row
-	keys    [][]string // of rows
-	counts  []int64    // taken, at each of rows
-	bytes   int
-	arena   []byte
-	values  []source.Value
-	txs     []source.Tx
 }
 
 func (x *snapshotStream) batcher(ctx context.Context, at place) (*batcher, error) {
-	t := at.snapshot.Tables[0].table()
+	t := tableOf(at.snapshot.Tables[0])
 	table, _, err := x.source.describe(ctx, x.conn, t)
 	if err != nil {
 		return nil, err
@@ -241,7 +230,15 @@ func (x *snapshotStream) batcher(ctx context.Context, at place) (*batcher, error
 	if err != nil {
 		return nil, err
 	}
-	b := &batcher{at: at, name: t, from: from, table: table, late: x.late}
+	b := &batcher{name: t, from: from, late: x.late}
+	b.Cursor, b.Table, b.TxID = at.snapshot, table, at.lsn.String()+"/snapshot"
+	b.Position = func(c *snapshot.Cursor) source.Position { return at.at(c).position() }
+	b.Unwrap = func(column int, text []byte) ([]byte, error) {
+		if table.Columns[column].Kind != source.Bytes {
+			return text, nil
+		}
+		return unhex(text)
+	}
 	if x.late != nil {
 		b.fields = x.late.tables[t].fieldsOf(table)
 		if slices.Contains(b.fields, -1) {
@@ -252,41 +249,25 @@ func (x *snapshotStream) batcher(ctx context.Context, at place) (*batcher, error
 }
 
 func (b *batcher) columns() []string {
-	names := make([]string, len(b.table.Columns))
-	for i, c := range b.table.Columns {
+	names := make([]string, len(b.Table.Columns))
+	for i, c := range b.Table.Columns {
 		names[i] = quote(c.Name)
 	}
 	return names
 }
 
 func list2(a, b []string) string {
-	return strings.Join(append(slices.Clone(a), parenthesized(b)...), ", ")
+	return strings.Join(append(slices.Clone(a), snapshot.Parenthesized(b)...), ", ")
 }
 
-// take takes one row: the table's columns, then the order's. It returns the
-// rows before it when they are a full batch. A border lies only between rows that
-// differ in their key (I3).
+// take takes one row: the table's columns, then the order's.
 func (b *batcher) take(row [][]byte) (*source.Batch, error) {
-	n := len(b.table.Columns)
+	n := len(b.Table.Columns)
 	key := make([]string, 0, len(row)-n)
 	for _, v := range row[n:] {
 		key = append(key, string(v))
 	}
-	var full *source.Batch
-	if len(b.rows) >= batchRows || b.bytes >= batchBytes {
-		batch := b.cut("")
-		if !slices.Equal(key, b.key) {
-			batch.Position = b.position(b.key, b.taken)
-		}
-		full = &batch
-	}
-	b.key = key
-	b.taken++
-	if b.late != nil && b.late.has(b.name, pick(row, b.fields)) {
-		b.skipped++
-		return full, nil
-	}
-	return full, b.add(row[:n], key)
+	return b.Take(row[:n], key, b.late != nil && b.late.has(b.name, pick(row, b.fields)))
 }
 
 func pick(row [][]byte, fields []int) [][]byte {
@@ -295,66 +276,4 @@ func pick(row [][]byte, fields []int) [][]byte {
 		out[i] = row[f]
 	}
 	return out
-}
-
-func (b *batcher) add(row [][]byte, key []string) error {
-	if len(b.values) < len(row) {
-		b.values = make([]source.Value, max(valueSlab, len(row)))
-	}
-	values := b.values[:len(row):len(row)]
-	b.values = b.values[len(row):]
-	for i, v := range row {
-		if v == nil {
-			values[i] = source.Value{State: source.Null}
-			continue
-		}
-		b.bytes += len(v)
-		data := b.keep(v)
-		if b.table.Columns[i].Kind == source.Bytes {
-			var err error
-			if data, err = unhex(data); err != nil {
-				return fmt.Errorf("table %s: column %q: %w", b.table, b.table.Columns[i].Name, err)
-			}
-		}
-		values[i] = source.Value{Data: data, State: source.Present}
-	}
-	if len(b.txs) == 0 {
-		b.txs = make([]source.Tx, batchRows)
-	}
-	// Each row stands for itself: where one is refused, those before it are saved.
-	tx := &b.txs[0]
-	b.txs = b.txs[1:]
-	*tx = source.Tx{CommitAt: b.at.snapshot.At, ID: b.at.lsn.String() + "/snapshot", Loose: true}
-	b.rows = append(b.rows, source.Row{Table: b.table, Tx: tx, Index: uint32(b.at.snapshot.Done + b.taken - 1), Values: values})
-	b.keys = append(b.keys, key)
-	b.counts = append(b.counts, b.taken)
-	return nil
-}
-
-func (b *batcher) keep(v []byte) []byte {
-	if cap(b.arena)-len(b.arena) < len(v) {
-		b.arena = make([]byte, 0, max(arenaBytes, len(v)))
-	}
-	start := len(b.arena)
-	b.arena = append(b.arena, v...)
-	return b.arena[start:len(b.arena):len(b.arena)]
-}
-
-// cut takes the rows there are as a batch.
-func (b *batcher) cut(pos source.Position) source.Batch {
-	rows, keys, counts := b.rows, b.keys, b.counts
-	b.rows, b.keys, b.counts, b.bytes = nil, nil, nil, 0
-	return source.Batch{Rows: rows, Position: pos, At: func(n int) source.Position {
-		if n < 1 || n >= len(rows) || slices.Equal(keys[n-1], keys[n]) {
-			return ""
-		}
-		return b.position(keys[n-1], counts[n-1])
-	}}
-}
-
-// rest is the table's last batch, which may be empty.
-func (b *batcher) rest(end place) source.Batch { return b.cut(end.position()) }
-
-func (b *batcher) position(key []string, taken int64) source.Position {
-	return b.at.at(b.at.snapshot.behind(key, taken)).position()
 }

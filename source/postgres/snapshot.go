@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
 
@@ -160,12 +161,12 @@ func (s *Source) viewSession(ctx context.Context) (*pgx.Conn, error) {
 const beginView = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 // hold takes the slot's own view over from the session that made the slot, and surveys what is in it.
-func (s *Source) hold(ctx context.Context, name string, at pglogrepl.LSN, orders []order) (*cursor, error) {
+func (s *Source) hold(ctx context.Context, name string, at pglogrepl.LSN, orders []order) (*snapshot.Cursor, error) {
 	conn, err := s.viewSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var c *cursor
+	var c *snapshot.Cursor
 	if _, err = conn.PgConn().Exec(ctx, beginView+"; SET TRANSACTION SNAPSHOT "+quoteLiteral(name)).ReadAll(); err != nil {
 		err = s.explain(fmt.Errorf("use the slot's snapshot: %w", err))
 	} else {
@@ -182,8 +183,8 @@ func (s *Source) hold(ctx context.Context, name string, at pglogrepl.LSN, orders
 
 // survey notes what there is to read. What it has looked at stays as it is
 // until the view ends: TRUNCATE and ALTER TABLE wait for that.
-func (s *Source) survey(ctx context.Context, conn *pgx.Conn, orders []order) (*cursor, error) {
-	c := &cursor{Where: s.cfg.Snapshot.Where}
+func (s *Source) survey(ctx context.Context, conn *pgx.Conn, orders []order) (*snapshot.Cursor, error) {
+	c := &snapshot.Cursor{Where: s.cfg.Snapshot.Where}
 	if err := conn.QueryRow(ctx, "SELECT date_trunc('milliseconds', transaction_timestamp())").Scan(&c.At); err != nil {
 		return nil, s.explain(fmt.Errorf("ask the time: %w", err))
 	}
@@ -200,7 +201,7 @@ func (s *Source) survey(ctx context.Context, conn *pgx.Conn, orders []order) (*c
 		if c.Where != "" {
 			query += " WHERE (" + c.Where + "\n)"
 		}
-		query += fmt.Sprintf(" ORDER BY %s DESC LIMIT 1", strings.Join(parenthesized(orders[i].by), " DESC, "))
+		query += fmt.Sprintf(" ORDER BY %s DESC LIMIT 1", strings.Join(snapshot.Parenthesized(orders[i].by), " DESC, "))
 		last, err := textRows(ctx, conn, query)
 		if err != nil {
 			return nil, s.explainSnapshot(conn, t, err)
@@ -212,7 +213,7 @@ func (s *Source) survey(ctx context.Context, conn *pgx.Conn, orders []order) (*c
 		for j, v := range last[0] {
 			key[j] = string(v)
 		}
-		c.Tables = append(c.Tables, tableCursor{Schema: t.Schema, Name: t.Name, Order: orders[i].by, Through: key})
+		c.Tables = append(c.Tables, snapshot.Table{Schema: t.Schema, Name: t.Name, Order: orders[i].by, Through: key})
 	}
 	if len(c.Tables) == 0 {
 		return nil, nil
@@ -255,9 +256,9 @@ func (s *Source) takeView(ctx context.Context, at place) *view {
 // So nothing is missing, and nothing comes twice but what was delivered and not saved.
 func (s *Source) resume(ctx context.Context, conn *pgx.Conn, at place) (*view, error) {
 	for _, t := range at.snapshot.Tables {
-		if !s.wanted()[t.table()] {
-			return nil, fault.Config(fault.CodeConfig, fmt.Sprintf("put %s back into OUTBOXD_TABLES until the snapshot is done", t.table()), nil,
-				"the first snapshot is under way and includes table %s, which OUTBOXD_TABLES does not name any more", t.table())
+		if !s.wanted()[tableOf(t)] {
+			return nil, fault.Config(fault.CodeConfig, fmt.Sprintf("put %s back into OUTBOXD_TABLES until the snapshot is done", tableOf(t)), nil,
+				"the first snapshot is under way and includes table %s, which OUTBOXD_TABLES does not name any more", tableOf(t))
 		}
 	}
 	if at.snapshot.Where != s.cfg.Snapshot.Where {
@@ -288,15 +289,15 @@ func (s *Source) resume(ctx context.Context, conn *pgx.Conn, at place) (*view, e
 }
 
 // estimate asks the planner how many rows are left.
-func (s *Source) estimate(ctx context.Context, conn *pgx.Conn, c *cursor) int64 {
+func (s *Source) estimate(ctx context.Context, conn *pgx.Conn, c *snapshot.Cursor) int64 {
 	var rows int64
 	for _, t := range c.Tables {
-		from, err := s.from(ctx, conn, t.table())
+		from, err := s.from(ctx, conn, tableOf(t))
 		if err != nil {
 			return 0
 		}
 		var text []byte
-		if err := conn.QueryRow(ctx, fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM %s WHERE %s", from, t.rows(c.Where)), pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
+		if err := conn.QueryRow(ctx, fmt.Sprintf("EXPLAIN (FORMAT JSON) SELECT FROM %s WHERE %s", from, rowsLeft(t, c.Where)), pgx.QueryExecModeSimpleProtocol).Scan(&text); err != nil {
 			return 0
 		}
 		var plan []struct {
@@ -326,15 +327,8 @@ func textRows(ctx context.Context, conn *pgx.Conn, query string) ([][][]byte, er
 // row is a row of expressions, as SQL compares it.
 func row(expressions []string) string { return "(" + list(expressions) + ")" }
 
-func list(expressions []string) string { return strings.Join(parenthesized(expressions), ", ") }
-
-// parenthesized keeps an expression from reaching beyond its place.
-func parenthesized(expressions []string) []string {
-	out := make([]string, len(expressions))
-	for i, e := range expressions {
-		out[i] = "(" + e + ")"
-	}
-	return out
+func list(expressions []string) string {
+	return strings.Join(snapshot.Parenthesized(expressions), ", ")
 }
 
 // literals is a row of values whose types follow from what they are compared with.

@@ -8,36 +8,15 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
-
-func TestParseOrderBy(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string][]string{
-		"id":                       {"id"},
-		" created_at ASC , id ":    {"created_at", "id"},
-		`"a,b", coalesce(x, ')')`:  {`"a,b"`, `coalesce(x, ')')`},
-		"(payload->>'n')::int asc": {"(payload->>'n')::int"},
-		"v[1], v[2]":               {"v[1]", "v[2]"},
-		"id DESC":                  nil,
-		"id nulls last":            nil,
-		"id,":                      nil,
-		"":                         nil,
-		"lower(id":                 nil,
-		"'id":                      nil,
-	} {
-		got, err := parseOrderBy(text)
-		if (err == nil) != (want != nil) || (err == nil && !reflect.DeepEqual(got, want)) {
-			t.Errorf("%q: %q, %v", text, got, err)
-		}
-	}
-}
 
 // A place within a snapshot survives its text, and is no place for who does not know of snapshots.
 func TestSnapshotPosition(t *testing.T) {
 	t.Parallel()
 	at := place{system: "1", timeline: 1, database: "d", slot: "s", publication: 7, lsn: 0x16B3748}
-	at.snapshot = &cursor{At: time.UnixMilli(1234567890123).UTC(), Where: "a = 'x&y' -- %", Done: 5, Tables: []tableCursor{
+	at.snapshot = &snapshot.Cursor{At: time.UnixMilli(1234567890123).UTC(), Where: "a = 'x&y' -- %", Done: 5, Tables: []snapshot.Table{
 		{Schema: "public", Name: "Out.box", Order: []string{"id"}, After: []string{"5"}, Through: []string{"日本 &=+"}},
 		{Schema: "public", Name: "other", Order: []string{"a", "b"}, Through: []string{"1", ""}},
 	}}
