@@ -411,15 +411,16 @@ func TestPartsFollowTheConfiguration(t *testing.T) {
 func TestMySQLConfig(t *testing.T) {
 	t.Parallel()
 	c := configure(t, "OUTBOXD_SOURCE_URL=mysql://relay:geheim@127.0.0.1:1/shop", "OUTBOXD_SOURCE_USER=other", "OUTBOXD_TABLES=a,b.C",
-		"OUTBOXD_MYSQL_SERVER_ID=77", "OUTBOXD_MYSQL_POSITION=file", "OUTBOXD_ON_UPDATE=stop", "OUTBOXD_BUFFER_BYTES=3MiB")
+		"OUTBOXD_MYSQL_SERVER_ID=77", "OUTBOXD_MYSQL_POSITION=file", "OUTBOXD_ON_UPDATE=stop", "OUTBOXD_BUFFER_BYTES=3MiB", "OUTBOXD_SNAPSHOT_WHERE=id > 5", "OUTBOXD_SNAPSHOT_ORDER_BY=id")
 	got := mysqlConfig(c, c.Source.Login)
 	if p, err := got.Password(); err != nil || p != "geheim" {
 		t.Errorf("password %q, %v", p, err)
 	}
-	got.Password = nil
+	got.Password, got.Snapshot.Aggregate = nil, nil
 	want := mysql.Config{
 		URL: "mysql://relay@127.0.0.1:1/shop", User: "other", Name: "shop-a", Tables: []mysql.TableName{{Name: "a"}, {Schema: "b", Name: "C"}},
 		ServerID: 77, Place: mysql.PlaceFile, Hold: 3 << 20, OnUpdate: mysql.UpdateStop,
+		Snapshot: mysql.Snapshot{Where: "id > 5", OrderBy: "id"},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

@@ -68,6 +68,7 @@ func mysqlConfig(c *config.Config, login config.Login) mysql.Config {
 	return mysql.Config{
 		URL: login.URL, User: login.User, Password: login.Password, Name: c.Name, Tables: tables,
 		ServerID: c.MySQL.ServerID, Place: mysql.PlaceMode(c.MySQL.Position), Hold: c.BufferBytes, OnUpdate: mysql.OnUpdate(c.OnUpdate),
+		Snapshot: mysql.Snapshot{Where: c.Snapshot.Where, OrderBy: c.Snapshot.OrderBy, Aggregate: aggregateOf(c)},
 	}
 }
 
@@ -81,7 +82,7 @@ func postgresConfig(c *config.Config, login config.Login) postgres.Config {
 		Slot: c.Postgres.Slot, Publication: c.Postgres.Publication, AutoSetup: c.AutoSetup,
 		MessagePrefix: c.Postgres.MessagePrefix,
 		Failover:      c.Postgres.Failover,
-		Snapshot:      postgres.Snapshot{Where: c.Postgres.Where, OrderBy: c.Postgres.OrderBy, Aggregate: aggregateOf(c)},
+		Snapshot:      postgres.Snapshot{Where: c.Snapshot.Where, OrderBy: c.Snapshot.OrderBy, Aggregate: aggregateOf(c)},
 	}
 }
 

@@ -30,9 +30,6 @@ func Setup(ctx context.Context, c *config.Config, o SetupOptions, log *zap.Logge
 	if len(o.Topics) > 0 && c.Sink != "kafka" {
 		return nil, fault.Config(fault.CodeConfig, "Leave --topics away, or set OUTBOXD_SINK=kafka.", nil, "topics were asked for and the sink is %s", c.Sink)
 	}
-	if source.Start(o.Start) == source.StartSnapshot && c.Source.MySQL() {
-		return nil, fault.Config(fault.CodeConfig, "Use --start now.", nil, "setup --start snapshot is not there yet for %s://", c.Source.Scheme)
-	}
 	allowed := *c
 	allowed.AutoSetup = true // run may not, this command is asked to
 	s := setup{c: &allowed, log: log}
@@ -83,7 +80,7 @@ func (s *setup) tell(o SetupOptions) {
 		s.add("-- checkpoint topic %q, as by: %s", s.c.Checkpoint.Topic, topicConfig(s.c).Command())
 	}
 	if o.Start != "" {
-		s.add("-- then %s saved in %s", s.firstPlace(), s.c.Checkpoint)
+		s.add("-- then %s saved in %s", s.firstPlace(source.Start(o.Start)), s.c.Checkpoint)
 	}
 	for _, t := range o.Topics {
 		s.add("-- topic %q, as by: %s", t, kafka.CreateCommand(kafkaConfig(s.c), t))
@@ -113,8 +110,11 @@ func (s *setup) make(ctx context.Context, o SetupOptions) error {
 }
 
 // firstPlace says what begin makes.
-func (s *setup) firstPlace() string {
+func (s *setup) firstPlace(mode source.Start) string {
 	if s.c.Source.MySQL() {
+		if mode == source.StartSnapshot {
+			return "the end of the binary log, and what there is to read before it, is"
+		}
 		return "the end of the binary log is"
 	}
 	return fmt.Sprintf("slot %q is made, and its position", s.c.Postgres.Slot)

@@ -19,9 +19,10 @@ type Config struct {
 	Source Source
 	Tables []Table // none only with Postgres.MessagePrefix
 
-	Delivery     string        // at-least-once, exactly-once
-	Transaction  Transaction   // exactly-once
-	Start        string        // auto, now, snapshot, resume
+	Delivery     string      // at-least-once, exactly-once
+	Transaction  Transaction // exactly-once
+	Start        string      // auto, now, snapshot, resume
+	Snapshot     Snapshot
 	StartTimeout time.Duration // how long to wait for an unreachable server at start; 0: for ever
 	DrainTimeout time.Duration
 	BufferEvents int   // read and not yet acknowledged
@@ -75,9 +76,12 @@ type Postgres struct {
 	Failover    bool // the slot is one that standbys keep
 	// MessagePrefix is that of logical messages which are events; empty: none are.
 	MessagePrefix string
+}
 
-	Where   string // of a first snapshot: an SQL condition; empty: all rows
-	OrderBy string // of a first snapshot: SQL expressions; empty: found by the table's key
+// Snapshot says what a first snapshot publishes, and in which order.
+type Snapshot struct {
+	Where   string // an SQL condition; empty: all rows
+	OrderBy string // SQL expressions; empty: found by the table's key
 }
 
 // MySQL holds what only a MySQL or MariaDB source needs.

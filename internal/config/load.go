@@ -264,8 +264,6 @@ func (l *loader) fit(rows []Variable) {
 		s, set := l.taken[v.Name]
 		switch {
 		case !set:
-		case v.Name == "OUTBOXD_START" && s.value == "snapshot" && l.c.Source.MySQL():
-			l.problems = append(l.problems, Problem{Name: s.name, Value: s.value, Reason: "snapshot is not there yet for " + l.c.Source.Scheme + "://", Legal: "auto, now, resume"})
 		case !suits(v.Name, l.c.Source):
 			l.problems = append(l.problems, Problem{Name: s.name, Reason: "is set and the source is " + l.c.Source.Scheme + "://", Legal: "leave it unset"})
 		case v.Name == "OUTBOXD_SETUP_URL" && l.c.Source.Scheme == "postgres" && !strings.HasPrefix(l.c.SetupURL.URL, "postgres://"):
@@ -300,7 +298,7 @@ func suits(name string, s Source) bool {
 	case s.Scheme == "":
 		return true
 	case s.MySQL():
-		return !strings.HasPrefix(name, "OUTBOXD_POSTGRES_") && !strings.HasPrefix(name, "OUTBOXD_SNAPSHOT_") && name != "OUTBOXD_SETUP_URL"
+		return !strings.HasPrefix(name, "OUTBOXD_POSTGRES_") && name != "OUTBOXD_SETUP_URL"
 	}
 	return !strings.HasPrefix(name, "OUTBOXD_MYSQL_")
 }

@@ -104,7 +104,7 @@ func TestEverythingSet(t *testing.T) {
 			Login: Login{URL: "postgres://u@a:5432,b:5433/shop?sslmode=require", User: "other"}},
 		Delivery: "at-least-once", Transaction: Transaction{time.Second, time.Minute},
 		Tables: []Table{{"sales", "orders_outbox", ""}, {"Sales", "Out.Box", ""}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
-		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", true, "Events 1", "id > 5", "created_at, id"},
+		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", true, "Events 1"}, Snapshot: Snapshot{"id > 5", "created_at, id"},
 		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
 		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5},
 		Event: Event{
@@ -512,9 +512,6 @@ func TestMySQL(t *testing.T) {
 func TestBadSettingsOfMySQL(t *testing.T) {
 	t.Parallel()
 	for set, reason := range map[string]string{
-		"OUTBOXD_START=snapshot":                    "snapshot is not there yet for mysql://",
-		"OUTBOXD_SNAPSHOT_WHERE=true":               "the source is mysql://",
-		"OUTBOXD_SNAPSHOT_ORDER_BY=id":              "the source is mysql://",
 		"OUTBOXD_POSTGRES_SLOT=s":                   "the source is mysql://",
 		"OUTBOXD_POSTGRES_PUBLICATION=p":            "the source is mysql://",
 		"OUTBOXD_POSTGRES_FAILOVER_SLOT=false":      "the source is mysql://",

@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -49,6 +50,8 @@ type Config struct {
 	// Hold is how many bytes of one transaction's outbox rows are held in memory until it is
 	// known to be committed; a larger one is read twice. 0 is 32 MiB.
 	Hold int64
+	// Snapshot says what a first snapshot publishes.
+	Snapshot Snapshot
 	// OnUpdate says what an UPDATE on an outbox table means.
 	OnUpdate OnUpdate
 	// Validate is called with each outbox table as the server describes it
@@ -244,9 +247,16 @@ type Source struct {
 	server   server // of the last session
 	held     string // address of the server that the lease was taken on; "" without one
 	lease    *lease // the last one
+
+	view     *view                           // of a snapshot that is under way in this process
+	keys     map[TableName][]describedColumn // of each table, by its name in the log, while a snapshot begins
+	progress atomic.Pointer[source.Snapshot]
 }
 
-var _ source.Source = (*Source)(nil)
+var (
+	_ source.Source      = (*Source)(nil)
+	_ source.Snapshotter = (*Source)(nil)
+)
 
 // New checks cfg without connecting.
 func New(cfg Config, log *zap.Logger) (*Source, error) {

@@ -24,6 +24,15 @@ type start struct {
 	// witness tells that the transaction before the place comes first. It is passed
 	// over when it is the one that was saved, and else nothing is read.
 	witness bool
+	ends    bool // the server ends the dump at its log's end, instead of waiting for more
+}
+
+// flags of the dump command.
+func (st start) flags() uint16 {
+	if st.ends {
+		return 1 // BINLOG_DUMP_NON_BLOCK
+	}
+	return 0
 }
 
 // fromGTIDs asks for what stands behind at.

@@ -68,6 +68,7 @@ func (s *Source) Acquire(ctx context.Context, waiting func(holder string)) (sour
 			s.held, s.lease = q.addr, newLease(q, s.server.identity, sent)
 			return s.lease, nil
 		}
+		s.dropView()
 		holder, err := q.value(ctx, "SELECT IS_USED_LOCK(?)", s.lockName())
 		if err != nil {
 			return nil, fmt.Errorf("look for the lease's holder: %w", err)

@@ -17,7 +17,7 @@ const oldest = "oldest"
 // Locate gives the position that text names: as `checkpoint show` prints it, a set of
 // GTIDs (MySQL), FILE:OFFSET (MySQL without GTIDs, MariaDB), or oldest. It is judged as Open
 // would judge it, and no more than that is read. The lease must be held.
-func (s *Source) Locate(ctx context.Context, text string, _ source.Position) (source.Position, error) {
+func (s *Source) Locate(ctx context.Context, text string, held source.Position) (source.Position, error) {
 	q, err := s.connect(ctx)
 	if err != nil {
 		return "", err
@@ -32,6 +32,10 @@ func (s *Source) Locate(ctx context.Context, text string, _ source.Position) (so
 	}
 	if err != nil {
 		return "", err
+	}
+	if now, err := parsePlace(held); err == nil && now.snapshot != nil && at.snapshot == nil {
+		return "", fault.Config(fault.CodeStartChoice, "let the snapshot end first; or, to leave out its rest, run `outboxd checkpoint delete` before", nil,
+			"a first snapshot is under way, and that place is without it")
 	}
 	if _, err := s.judge(ctx, q, at); err != nil {
 		return "", err

@@ -213,9 +213,10 @@ func (s *Source) status(ctx context.Context, q *session) (logEnd, error) {
 // is lost leaves no trace, and resume can never find one.
 func (s *Source) Begin(ctx context.Context, first source.First) (source.Position, error) {
 	if first.Mode == source.StartResume {
-		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto or now; if not, find out who removed the checkpoint, put it back (`outboxd checkpoint copy`), or compare the table with Kafka: OUTBOXD_START=now goes on from here and leaves out what was committed since", nil,
+		return "", fault.Position(fault.CodePositionLost, "if this is a first start, set OUTBOXD_START to auto, now or snapshot; if not, find out who removed the checkpoint, put it back (`outboxd checkpoint copy`), or compare the table with Kafka: OUTBOXD_START=now goes on from here and leaves out what was committed since", nil,
 			"OUTBOXD_START is resume, but there is no checkpoint")
 	}
+	s.dropView()
 	q, err := s.connect(ctx)
 	if err != nil {
 		return "", err
@@ -223,6 +224,9 @@ func (s *Source) Begin(ctx context.Context, first source.First) (source.Position
 	defer q.close()
 	if s.server, err = s.ask(ctx, q); err != nil {
 		return "", err
+	}
+	if first.Mode == source.StartSnapshot {
+		return s.beginSnapshot(ctx, q)
 	}
 	at, err := s.now(ctx, q)
 	if err != nil {
@@ -306,7 +310,7 @@ func (s *Source) mustBeEmpty(ctx context.Context, q *session) error {
 			return fmt.Errorf("look for rows in %s (an open transaction may hold this up): %w", t, err)
 		}
 		if r.RowNumber() > 0 {
-			return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=now publishes what is committed from now on and leaves the rows that are there; or empty the table first",
+			return fault.Config(fault.CodeStartChoice, "OUTBOXD_START=snapshot publishes the rows that are there and then what is committed; OUTBOXD_START=now publishes what is committed from now on and leaves them; or empty the table first",
 				nil, "table %s holds rows already, and this is the first start", t)
 		}
 	}

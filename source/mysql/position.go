@@ -9,13 +9,16 @@ import (
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 
+	"github.com/outboxd/outboxd/internal/snapshot"
 	"github.com/outboxd/outboxd/source"
 )
 
 // place is what a source.Position of this package says.
 //
 // Its text is "my1?" (MySQL) or "maria1?" (MariaDB) and query-escaped fields in
-// a fixed order; the number is the version, and an unknown one is refused.
+// a fixed order; the number is the version, and an unknown one is refused. Version 2
+// is a place within a first snapshot: who would overlook its cursor would leave out
+// the rest of the rows.
 //
 // MySQL has GTIDs with a server's uuid in them, or the uuid beside file and
 // position. MariaDB's GTIDs name no server (unrelated ones share 0-1-n), so
@@ -38,13 +41,19 @@ type place struct {
 
 	heldFile string // where the oldest prepared XA transaction with rows of ours begins; "" when there is none,
 	heldPos  uint64 // and where MySQL's GTIDs tell it
+
+	snapshot *snapshot.Cursor // what is to be read before the log; nil: nothing
 }
 
 func (p place) version() string {
-	if p.mariadb {
-		return "maria1"
+	version := "1"
+	if p.snapshot != nil {
+		version = "2"
 	}
-	return "my1"
+	if p.mariadb {
+		return "maria" + version
+	}
+	return "my" + version
 }
 
 func (p place) position() source.Position {
@@ -73,18 +82,32 @@ func (p place) position() source.Position {
 	if p.gtids != "" {
 		b.WriteString("&gtids=" + e(p.gtids))
 	}
+	if p.snapshot != nil {
+		b.WriteString("&snapshot=" + e(p.snapshot.Text()))
+	}
 	return source.Position(b.String())
+}
+
+// reading is the same place with another cursor.
+func (p place) reading(c *snapshot.Cursor) place {
+	p.snapshot = c
+	return p
 }
 
 func parsePlace(pos source.Position) (place, error) {
 	version, rest, ok := strings.Cut(string(pos), "?")
-	p := place{mariadb: version == "maria1"}
-	if !ok || version != p.version() {
-		return place{}, fmt.Errorf("parse position: %q is not a MySQL or MariaDB position of a known version", version)
-	}
+	p := place{mariadb: strings.HasPrefix(version, "maria")}
 	q, err := url.ParseQuery(rest)
 	if err != nil {
 		return place{}, fmt.Errorf("parse position: %w", err)
+	}
+	if strings.HasSuffix(version, "2") {
+		if p.snapshot, err = snapshot.Parse(q.Get("snapshot")); err != nil {
+			return place{}, fmt.Errorf("parse position: %w", err)
+		}
+	}
+	if !ok || version != p.version() {
+		return place{}, fmt.Errorf("parse position: %q is not a MySQL or MariaDB position of a known version", version)
 	}
 	p.file, p.uuid, p.gtids, p.last = q.Get("file"), q.Get("uuid"), q.Get("gtids"), q.Get("last")
 	if p.pos, err = strconv.ParseUint(q.Get("pos"), 10, 64); err != nil {

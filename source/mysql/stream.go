@@ -73,10 +73,25 @@ func (s *Source) accept(ctx context.Context, from source.Position) (start, error
 // Open implements source.Source. The place is judged on a session of its own;
 // then the dump's connection is set up as a replica sets it up.
 func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
-	at, err := s.accept(ctx, from)
+	st, err := s.accept(ctx, from)
 	if err != nil {
 		return nil, err
 	}
+	rest, err := s.restOf(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	at := st.at
+	st.at = at.reading(nil)
+	log, err := s.openLog(ctx, st)
+	if err != nil || rest == nil {
+		return log, err
+	}
+	return s.startSnapshot(ctx, at, rest, log), nil
+}
+
+// openLog streams the log from where it is to begin.
+func (s *Source) openLog(ctx context.Context, at start) (source.Stream, error) {
 	dec, err := newDecoder(s, at, s.log)
 	if err != nil {
 		return nil, err
@@ -156,7 +171,7 @@ func (s *Source) dumpCommand(from start) ([]byte, error) {
 			return nil, err
 		}
 		set := parsed.Encode()
-		b = append(b, mysql.COM_BINLOG_DUMP_GTID, 0, 0)
+		b = le.AppendUint16(append(b, mysql.COM_BINLOG_DUMP_GTID), from.flags())
 		b = le.AppendUint32(b, s.cfg.ServerID)
 		b = le.AppendUint32(b, 0) // no file name
 		b = le.AppendUint64(b, 4)
@@ -169,7 +184,7 @@ func (s *Source) dumpCommand(from start) ([]byte, error) {
 	}
 	b = append(b, mysql.COM_BINLOG_DUMP)
 	b = le.AppendUint32(b, uint32(pos))
-	b = append(b, 0, 0)
+	b = le.AppendUint16(b, from.flags())
 	b = le.AppendUint32(b, s.cfg.ServerID)
 	return append(b, file...), nil
 }
