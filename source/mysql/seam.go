@@ -155,12 +155,16 @@ func (s *Source) visible(ctx context.Context, v *view, from place, end logEnd, o
 	if err != nil {
 		return at, err
 	}
-	seen := 0
+	seen, left := 0, 0
 	st := start{at: from, byGTID: from.byGTID, gtids: from.gtids, file: from.file, pos: from.pos}
 	err = s.walk(ctx, st, end, func(t walked) error {
 		found, err := s.has(ctx, v.session, t.rows)
-		if err != nil || !found {
+		if err != nil {
 			return err
+		}
+		if !found {
+			left++
+			return nil
 		}
 		seen++
 		if ordered {
@@ -175,7 +179,7 @@ func (s *Source) visible(ctx context.Context, v *view, from place, end logEnd, o
 	if !ordered {
 		at.gtids = set.String()
 	}
-	s.log.Debug("the place of the snapshot is found", zap.String("position", string(at.position())), zap.Int("transactions_in_view", seen))
+	s.log.Debug("the place of the snapshot is found", zap.String("position", string(at.position())), zap.Int("transactions_in_view", seen), zap.Int("transactions_left_to_the_log", left))
 	return at, nil
 }
 

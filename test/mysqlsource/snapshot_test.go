@@ -399,7 +399,7 @@ func TestSnapshotOrder(t *testing.T) {
 		"NULL in the order given":                           {uuid + `)`, uuids(func(i int) string { return fmt.Sprintf("NULLIF(%d, 2)", i) }), mysql.Snapshot{OrderBy: "aggregate_id"}, nil, fault.CodeSnapshotOrder},
 		"descending":                                        {uuid + `)`, uuids(each), mysql.Snapshot{OrderBy: "aggregate_id DESC"}, nil, fault.CodeConfig},
 		"no such column in the order":                       {uuid + `)`, uuids(each), mysql.Snapshot{OrderBy: "nothing"}, nil, fault.CodeConfig},
-		"a condition that is no SQL":                        {uuid + `)`, uuids(each), mysql.Snapshot{Where: "id >"}, nil, fault.CodeConfig},
+		"a condition that is no SQL":                        {uuid + `)`, uuids(each), mysql.Snapshot{Aggregate: alone, Where: "id >"}, nil, fault.CodeConfig},
 		"a unique key is as good":                           {`(id BIGINT NOT NULL UNIQUE, aggregate_id VARCHAR(40))`, `INSERT INTO outbox VALUES (3, 'x'), (1, 'x'), (2, 'x')`, mysql.Snapshot{Aggregate: aggregate}, numbers(1, 3), ""},
 		"an engine without snapshots":                       {`(id BIGINT PRIMARY KEY, aggregate_id VARCHAR(40)) ENGINE = MyISAM`, `INSERT INTO outbox VALUES (3, 'x')`, mysql.Snapshot{Aggregate: aggregate}, nil, fault.CodeTableUnusable},
 	} {
