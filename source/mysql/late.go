@@ -90,8 +90,8 @@ func (s *Source) lateTable(ctx context.Context, q *session, c snapshot.Table) (*
 }
 
 // beyond compares with a snapshot's end what can be compared outside of the server; else nil.
-func (c describedColumn) beyond(end string) func([]byte) bool {
-	if c.integer() && c.dataType != "decimal" && !strings.Contains(c.columnType, "unsigned") {
+func (d describedColumn) beyond(end string) func([]byte) bool {
+	if d.integer() && d.dataType != "decimal" && !strings.Contains(d.columnType, "unsigned") {
 		last, err := strconv.ParseInt(end, 10, 64)
 		if err != nil {
 			return nil
@@ -101,7 +101,7 @@ func (c describedColumn) beyond(end string) func([]byte) bool {
 			return err == nil && n > last
 		}
 	}
-	if c.integer() && c.dataType != "decimal" {
+	if d.integer() && d.dataType != "decimal" {
 		last, err := strconv.ParseUint(end, 10, 64)
 		if err != nil {
 			return nil
@@ -113,7 +113,7 @@ func (c describedColumn) beyond(end string) func([]byte) bool {
 	}
 	const layout = "2006-01-02 15:04:05.999999"
 	last, err := time.Parse(layout, strings.Trim(end, "'"))
-	if !c.time() || err != nil {
+	if !d.time() || err != nil {
 		return nil
 	}
 	return func(b []byte) bool {

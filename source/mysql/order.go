@@ -34,22 +34,22 @@ type order struct {
 	nullable string
 }
 
-func (c describedColumn) integer() bool {
-	switch c.dataType {
+func (d describedColumn) integer() bool {
+	switch d.dataType {
 	case "tinyint", "smallint", "mediumint", "int", "bigint":
 		return true
 	}
-	return c.dataType == "decimal" && c.scale == 0
+	return d.dataType == "decimal" && d.scale == 0
 }
 
-func (c describedColumn) time() bool { return c.dataType == "datetime" || c.dataType == "timestamp" }
+func (d describedColumn) time() bool { return d.dataType == "datetime" || d.dataType == "timestamp" }
 
 // expression is the column as it is ordered by: an ENUM is compared by its label and ordered by its number.
-func (c describedColumn) expression() string {
-	if c.dataType == "enum" || c.dataType == "set" {
-		return quote(c.name) + " + 0"
+func (d describedColumn) expression() string {
+	if d.dataType == "enum" || d.dataType == "set" {
+		return quote(d.name) + " + 0"
 	}
-	return quote(c.name)
+	return quote(d.name)
 }
 
 // orderOf finds the order in which the rows of t were committed, as far as
@@ -157,9 +157,9 @@ func tableOf(t TableName, columns []describedColumn) *source.Table {
 }
 
 // logged is the column as the log shows it.
-func (c describedColumn) logged() source.Column {
-	column := source.Column{Name: c.name, Type: c.dataType, Kind: c.kind()}
-	switch c.dataType {
+func (d describedColumn) logged() source.Column {
+	column := source.Column{Name: d.name, Type: d.dataType, Kind: d.kind()}
+	switch d.dataType {
 	case "binary":
 		column.Type = "char"
 	case "varbinary":

@@ -226,8 +226,8 @@ func (s *Source) anyOf(rows []source.Row) (string, error) {
 }
 
 // literal writes a value of the log for a comparison with the column.
-func (c describedColumn) literal(v []byte) string {
-	switch c.kind() {
+func (d describedColumn) literal(v []byte) string {
+	switch d.kind() {
 	case source.Number:
 		return string(v)
 	case source.Bytes:

@@ -205,11 +205,11 @@ func (x *snapshotStream) reader(at place) (*tableReader, error) {
 	for _, c := range key {
 		r.key = append(r.key, r.Table.Column(c.name))
 	}
-	list := make([]string, len(columns))
-	for i, c := range columns {
-		list[i] = c.selected()
-	}
 	by := snapshot.Parenthesized(left.Order)
+	var list []string
+	for _, c := range columns {
+		list = append(list, c.selected())
+	}
 	r.query = fmt.Sprintf("SELECT %s FROM %s", strings.Join(append(list, by...), ", "), r.name)
 	r.tail = " ORDER BY " + strings.Join(by, ", ")
 	if name := serves(indexes, left.Order); name != "" {
@@ -224,11 +224,11 @@ func (x *snapshotStream) reader(at place) (*tableReader, error) {
 func (p place) id() string { return fmt.Sprintf("%s:%d", p.file, p.pos) }
 
 // selected is the column as it is asked for: a FLOAT or DOUBLE prints other digits in a result than as text.
-func (c describedColumn) selected() string {
-	if c.dataType == "float" || c.dataType == "double" {
-		return "CAST(" + quote(c.name) + " AS CHAR)"
+func (d describedColumn) selected() string {
+	if d.dataType == "float" || d.dataType == "double" {
+		return "CAST(" + quote(d.name) + " AS CHAR)"
 	}
-	return quote(c.name)
+	return quote(d.name)
 }
 
 // chunk reads one statement's rows and hands batches over as they fill. It returns chunkRows when there may be more.

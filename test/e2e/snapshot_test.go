@@ -8,13 +8,19 @@ import (
 	"github.com/outboxd/outboxd/test/harness"
 )
 
-// bySeq is the order of a table that has neither an integer key nor a time.
-const bySeq = "OUTBOXD_SNAPSHOT_ORDER_BY=(payload->>'seq')::bigint"
+// seq is an event's number within its aggregate, in SQL.
+func (at stage) seq() string {
+	if at.postgres() {
+		return "(payload->>'seq')::bigint"
+	}
+	return "CAST(JSON_VALUE(payload, '$.seq') AS UNSIGNED)"
+}
 
+// snapshotSettings give an order to tables that have neither an integer key nor a time.
 func snapshotSettings(at stage) []string {
 	settings := []string{"OUTBOXD_START=snapshot"}
-	if at.shape == harness.Debezium {
-		settings = append(settings, bySeq)
+	if at.shape != harness.Plain {
+		settings = append(settings, "OUTBOXD_SNAPSHOT_ORDER_BY="+at.seq())
 	}
 	return settings
 }
@@ -22,10 +28,10 @@ func snapshotSettings(at stage) []string {
 // The rows that are there before the first start, and what is committed meanwhile, are
 // published once and in order.
 func TestSnapshot(t *testing.T) {
-	eachParallel(t, everywhere(0)[:4], func(t *testing.T, at stage) {
+	eachParallel(t, everywhere(0), func(t *testing.T, at stage) {
 		s := newScene(t, at).withTopics()
 		s.commit(3000)
-		if at.shape == harness.Debezium {
+		if at.shape != harness.Plain {
 			refused(t, s.start("OUTBOXD_START=snapshot"), 2, "snapshot_order_needed", "OUTBOXD_SNAPSHOT_ORDER_BY")
 		}
 		load := s.committing(300)
@@ -42,7 +48,8 @@ func TestSnapshot(t *testing.T) {
 // none missing, none out of order, repeats inside the window. Topics that are
 // not there yet hold up the snapshot where it is to be killed.
 func TestSnapshotKilled(t *testing.T) {
-	stages := []stage{{"postgres15", inFile, harness.Plain}, {"postgres18", inTopic, harness.Debezium}}
+	stages := []stage{{"postgres15", inFile, harness.Plain}, {"postgres18", inTopic, harness.Debezium},
+		{"mysql", inTopic, harness.Plain}, {"mysql-nogtid", inFile, harness.Binary}, {"mariadb118", inFile, harness.Debezium}, {"mariadb1011", inTopic, harness.Plain}}
 	eachParallel(t, stages, func(t *testing.T, at stage) {
 		rows := harness.Times(20_000, 200_000)
 		s := newScene(t, at).smallWindow()
@@ -57,8 +64,8 @@ func TestSnapshotKilled(t *testing.T) {
 		s.types = all[:1]
 		load := s.committing(200)
 		settings := []string{"OUTBOXD_START=snapshot"}
-		if at.shape == harness.Debezium {
-			settings = append(settings, "OUTBOXD_SNAPSHOT_ORDER_BY=aggregatetype, (payload->>'seq')::bigint")
+		if at.shape != harness.Plain {
+			settings = append(settings, "OUTBOXD_SNAPSHOT_ORDER_BY=aggregatetype, "+at.seq())
 		}
 		for _, missing := range s.topics[1:] {
 			p := s.start(settings...)
@@ -69,7 +76,11 @@ func TestSnapshotKilled(t *testing.T) {
 				return strings.Contains(saved, "%22after%22")
 			})
 			p.Kill()
-			s.exec(`UPDATE outbox SET payload = payload WHERE (payload->>'seq')::bigint % 2 = 0`)
+			if at.postgres() {
+				s.exec(`UPDATE outbox SET payload = payload WHERE (payload->>'seq')::bigint % 2 = 0`)
+			} else if at.shape == harness.Plain {
+				s.exec(`UPDATE outbox SET retry_count = retry_count + 1 WHERE id % 2 = 0`)
+			}
 			harness.CreateTopics(t, partitions, missing)
 		}
 		s.tail = harness.Follow(t, s.topics...)
@@ -87,15 +98,17 @@ func TestSnapshotKilled(t *testing.T) {
 
 // Setup makes slot and place; the rows are published by the run that follows.
 func TestSetupStartsSnapshot(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, on("postgres17")).withTopics()
-	s.commit(500)
-	refused(t, s.start(), 2, "start_choice_needed", "OUTBOXD_START=snapshot")
-	if out := s.run(0, "setup", "--start", "snapshot", "--yes"); !strings.Contains(out, "slot") {
-		t.Errorf("setup: %s", out)
-	}
-	s.commit(500)
-	s.finish(s.active("OUTBOXD_START=resume"), "setup with a snapshot", 0)
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		at.shape = harness.Plain
+		s := newScene(t, at).withTopics()
+		s.commit(500)
+		refused(t, s.start(), 2, "start_choice_needed", "OUTBOXD_START=snapshot")
+		if out := s.run(0, "setup", "--start", "snapshot", "--yes"); !strings.Contains(out, "position") || !strings.Contains(out, "snapshot=") {
+			t.Errorf("setup: %s", out)
+		}
+		s.commit(500)
+		s.finish(s.active("OUTBOXD_START=resume"), "setup with a snapshot", 0)
+	})
 }
 
 // A condition leaves rows out; those committed later are all there.
@@ -152,20 +165,21 @@ func TestSlotWaitsForATransaction(t *testing.T) {
 
 // How far the snapshot is stands in /status, and the log tells of its end.
 func TestSnapshotProgress(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, on("postgres17"))
-	s.commit(3000)
-	p := s.start("OUTBOXD_START=snapshot") // there are no topics yet
-	harness.Eventually(t, "the snapshot in /status", func() bool {
-		_, body := p.Get("/status")
-		return strings.Contains(body, `"rows_estimate"`) && strings.Contains(body, "publishing the rows that were there")
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at)
+		s.commit(3000)
+		p := s.start(snapshotSettings(at)...) // there are no topics yet
+		harness.Eventually(t, "the snapshot in /status", func() bool {
+			_, body := p.Get("/status")
+			return strings.Contains(body, `"rows_estimate"`) && strings.Contains(body, "publishing the rows that were there")
+		})
+		s.withTopics()
+		s.delivered()
+		p.WaitLog(t, "the rows that were there are read", 0)
+		harness.Eventually(t, "the snapshot is over in /status", func() bool {
+			_, body := p.Get("/status")
+			return !strings.Contains(body, `"rows_estimate"`)
+		})
+		s.finish(p, "snapshot without topics", 0)
 	})
-	s.withTopics()
-	s.delivered()
-	p.WaitLog(t, "the rows that were there are read", 0)
-	harness.Eventually(t, "the snapshot is over in /status", func() bool {
-		_, body := p.Get("/status")
-		return !strings.Contains(body, `"rows_estimate"`)
-	})
-	s.finish(p, "snapshot without topics", 0)
 }

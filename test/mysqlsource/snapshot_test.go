@@ -378,9 +378,11 @@ func TestSnapshotOrder(t *testing.T) {
 		want     []string // nil: refused
 		code     string
 	}{
-		"uuid and a time":         {uuid + `, created_at DATETIME NOT NULL)`, uuids(at("x")), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
-		"and an index on it":      {uuid + `, created_at TIMESTAMP NULL, KEY (created_at))`, uuids(at("x")), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
-		"a time that may be NULL": {uuid + `, createdAt DATETIME(6))`, uuids(func(i int) string { return fmt.Sprintf("'x', NULLIF('2026-11-30 12:00:0%d', '2026-11-30 12:00:01')", i) }), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
+		"uuid and a time":    {uuid + `, created_at DATETIME NOT NULL)`, uuids(at("x")), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
+		"and an index on it": {uuid + `, created_at TIMESTAMP NULL, KEY (created_at))`, uuids(at("x")), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
+		"a time that may be NULL": {uuid + `, createdAt DATETIME(6))`, uuids(func(i int) string {
+			return fmt.Sprintf("'x', NULLIF('2026-11-30 12:00:0%d', '2026-11-30 12:00:01')", i)
+		}), mysql.Snapshot{Aggregate: aggregate}, inTime, ""},
 		"two events of an aggregate at one time":            {uuid + `, created_at DATETIME NOT NULL)`, uuids(func(int) string { return "'x', '2026-11-30'" }), mysql.Snapshot{Aggregate: aggregate}, nil, fault.CodeSnapshotOrder},
 		"events of other aggregates at one time":            {uuid + `, created_at DATETIME NOT NULL)`, uuids(func(i int) string { return fmt.Sprintf("'%d', '2026-11-30'", i) }), mysql.Snapshot{Aggregate: aggregate}, inKey, ""},
 		"uuid alone":                                        {uuid + `)`, uuids(one), mysql.Snapshot{Aggregate: aggregate}, nil, fault.CodeSnapshotOrder},
