@@ -289,7 +289,7 @@ func TestSnapshotBordersInABatch(t *testing.T) {
 func TestSnapshotPrintsAsTheLog(t *testing.T) {
 	eachServer(t, func(t *testing.T, server string) {
 		t.Parallel()
-		for i, group := range inTables(specimens(), flavor(server)) {
+		for i, group := range inTables(specimens(), server) {
 			t.Run(fmt.Sprint("table ", i), func(t *testing.T) { bothWays(t, server, group) })
 		}
 	})
