@@ -157,18 +157,24 @@ func (s *Source) visible(ctx context.Context, v *view, from place, end logEnd, o
 	}
 	seen, left := 0, 0
 	st := start{at: from, byGTID: from.byGTID, gtids: from.gtids, file: from.file, pos: from.pos}
-	err = s.walk(ctx, st, end, func(t walked) error {
-		found, err := s.has(ctx, v.session, t.rows)
-		if err != nil {
-			return err
-		}
+	found := false
+	err = s.walk(ctx, st, end, func(t walked) (err error) {
 		if !found {
+			if found, err = s.has(ctx, v.session, t.rows); err != nil {
+				return err
+			}
+		}
+		switch {
+		case t.end == nil:
+			return nil
+		case !found:
 			left++
 			return nil
 		}
+		found = false
 		seen++
 		if ordered {
-			at = t.end
+			at = *t.end
 			return nil
 		}
 		return set.Update(t.rows[0].Tx.ID)

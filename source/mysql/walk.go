@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,33 +11,52 @@ import (
 	"github.com/outboxd/outboxd/source"
 )
 
-// walked is a transaction that a walk found: its rows of ours, all of them,
-// and the place behind it.
+// walked are rows of ours of one committed transaction, and the place behind it.
+// A large one comes in pieces, of which the last alone has a place.
 type walked struct {
 	rows []source.Row
-	end  place
+	end  *place
 }
 
-// walk reads the log from a start to its present end, or to end when that comes first, and gives each
-// transaction that has rows of ours. It is a dump of its own that does not wait at the log's end.
+// walk reads the log from a start to its present end, or to end when that comes first, and gives the
+// transactions that have rows of ours. It is a dump of its own that does not wait at the log's end.
 func (s *Source) walk(ctx context.Context, from start, end logEnd, each func(walked) error) error {
-	q, err := s.connect(ctx)
+	dec, err := newDecoder(s, from, zap.NewNop()) // what there is to say the stream will say
+	if err != nil {
+		return err
+	}
+	w := &walker{source: s, dec: dec, end: end, each: each}
+	dec.describe, dec.table, dec.onUpdate, dec.more = s.describeNow, s.charsetTable, UpdateIgnore, w.hand
+	for {
+		err := w.read(ctx, from)
+		if !errors.Is(err, errCommitted) {
+			return err
+		}
+		from = dec.again()
+	}
+}
+
+type walker struct {
+	source *Source
+	dec    *decoder
+	end    logEnd
+	each   func(walked) error
+}
+
+// read reads one dump.
+func (w *walker) read(ctx context.Context, from start) error {
+	q, err := w.source.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = q.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = q.SetDeadline(time.Unix(1, 0)) })()
-	dec, err := newDecoder(s, from, zap.NewNop()) // what there is to say the stream will say
-	if err != nil {
-		return err
-	}
-	dec.describe, dec.table, dec.onUpdate = s.describeNow, s.charsetTable, UpdateIgnore
 	from.ends = true
-	if dec.checksummed, err = s.dump(ctx, q, from); err != nil {
+	if w.dec.checksummed, err = w.source.dump(ctx, q, from); err != nil {
 		return err
 	}
 	var buf []byte
-	for !end.behind(dec.file, dec.pos) {
+	for w.dec.tx != nil || !w.end.behind(w.dec.file, w.dec.pos) {
 		if buf, err = q.ReadPacketReuseMem(buf[:0]); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -51,25 +71,41 @@ func (s *Source) walk(ctx context.Context, from start, end logEnd, each func(wal
 		case buf[0] == 0xfe: // the end
 			return nil
 		}
-		if err := dec.packet(buf[1:]); err != nil {
-			return fmt.Errorf("read the log behind %s:%d: %w", dec.at.file, dec.at.pos, err)
+		if err := w.dec.packet(buf[1:]); err != nil {
+			return fmt.Errorf("read the log behind %s:%d: %w", w.dec.at.file, w.dec.at.pos, err)
 		}
-		if dec.tx != nil || dec.settled == 0 {
-			continue
-		}
-		var t walked
-		var behind source.Position
-		for b, ok := dec.batch(); ok; b, ok = dec.batch() {
-			t.rows, behind = append(t.rows, b.Rows...), b.Position
-		}
-		if t.end, err = parsePlace(behind); err != nil {
-			return err
-		}
-		if err := each(t); err != nil {
+		if err := w.hand(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// hand gives the rows that are known to be committed.
+func (w *walker) hand() error {
+	for {
+		var t walked
+		if w.dec.tx != nil {
+			b, _ := w.dec.piece()
+			t.rows = b.Rows
+		} else {
+			b, _ := w.dec.batch()
+			t.rows = b.Rows
+			if b.Position != "" {
+				end, err := parsePlace(b.Position)
+				if err != nil {
+					return err
+				}
+				t.end = &end
+			}
+		}
+		if t.rows == nil {
+			return nil
+		}
+		if err := w.each(t); err != nil {
+			return err
+		}
+	}
 }
 
 // behind reports whether file:pos is at this place or behind it; the zero place is nowhere.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,15 +61,20 @@ func (a *application) commit() error {
 	}
 	defer func() { _ = tx.Rollback() }()
 	events := 1 + rand.IntN(3)
+	if rand.IntN(50) == 0 {
+		events = 60
+	}
 	aggregate := rand.IntN(aggregates)
 	var seq int
 	if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT seq FROM aggregates WHERE id = %d FOR UPDATE", aggregate)).Scan(&seq); err != nil {
 		return err
 	}
+	var rows []string
 	for i := range events {
-		if err := execs(tx, fmt.Sprintf(`INSERT INTO outbox (aggregate_id, seq, payload) VALUES (%d, %d, '{}')`, aggregate, seq+i+1)); err != nil {
-			return err
-		}
+		rows = append(rows, fmt.Sprintf("(%d, %d, '{}')", aggregate, seq+i+1))
+	}
+	if err := execs(tx, `INSERT INTO outbox (aggregate_id, seq, payload) VALUES `+strings.Join(rows, ", ")); err != nil {
+		return err
 	}
 	if rand.IntN(10) == 0 { // never to be missed, and no reason to count
 		if err := execs(tx, fmt.Sprintf(`INSERT INTO outbox (aggregate_id, seq) VALUES (%d, -1)`, aggregate), `DELETE FROM outbox WHERE seq = -1 AND id = LAST_INSERT_ID()`); err != nil {
@@ -146,7 +152,7 @@ func TestSnapshotSeam(t *testing.T) {
 				d.exec(t, "UPDATE aggregates SET seq = 0")
 				core, logs := observer.New(zap.DebugLevel)
 				cfg := d.config()
-				cfg.Place = c.place
+				cfg.Place, cfg.Hold = c.place, 600 // some transactions are larger than that
 				cfg.Name = harness.Unique("seam-")
 				s, err := mysql.New(cfg, zap.New(core))
 				if err != nil {
