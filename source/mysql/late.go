@@ -39,8 +39,8 @@ type lateTable struct {
 	beyond func(value []byte) bool // whether a value of it lies behind the snapshot's end
 }
 
-// readLate reads the log from a snapshot's place to its end.
-func (s *Source) readLate(ctx context.Context, st start) (*late, error) {
+// readLate reads the log from a snapshot's place to end.
+func (s *Source) readLate(ctx context.Context, st start, end logPlace) (*late, error) {
 	l := &late{rows: map[snapshot.Fingerprint]struct{}{}}
 	tables := map[TableName]*lateTable{}
 	q, err := s.connect(ctx)
@@ -56,7 +56,7 @@ func (s *Source) readLate(ctx context.Context, st start) (*late, error) {
 		tables[s.server.logged(known.name)] = known
 	}
 	st.at = st.at.reading(nil)
-	err = s.walk(ctx, st, logEnd{}, func(t walked) error {
+	err = s.walk(ctx, st, end, func(t walked) error {
 		for _, r := range t.rows {
 			if known := tables[TableName{r.Table.Schema, r.Table.Name}]; known != nil {
 				if err := l.add(known, r); err != nil {

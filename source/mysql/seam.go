@@ -89,7 +89,7 @@ func (s *Source) firstView(ctx context.Context, q *session) (*view, error) {
 	}
 	end, err := s.status(ctx, q) // P
 	if err == nil {
-		v.place, err = s.visible(ctx, v, at, end, ordered == "1")
+		v.place, err = s.visible(ctx, v, at, logPlace{end.file, end.pos}, ordered == "1")
 	}
 	if err != nil {
 		v.close()
@@ -146,7 +146,7 @@ func (s *Source) placeOf(ctx context.Context, q *session, v *view) (place, error
 }
 
 // visible moves a place over the transactions with rows of ours that the view has, of those before end.
-func (s *Source) visible(ctx context.Context, v *view, from place, end logEnd, ordered bool) (place, error) {
+func (s *Source) visible(ctx context.Context, v *view, from place, end logPlace, ordered bool) (place, error) {
 	at := from
 	if from.byGTID { // a transaction that is not in E may stand anywhere before where the log ended then
 		from.file, from.pos = "", 0
@@ -247,7 +247,7 @@ func (s *Source) settled(ctx context.Context, q *session, at place) error {
 	from := at
 	from.pos = 4
 	var last []source.Row
-	err := s.walk(ctx, start{at: from, file: from.file, pos: from.pos}, logEnd{file: at.file, pos: at.pos}, func(t walked) error {
+	err := s.walk(ctx, start{at: from, file: from.file, pos: from.pos}, logPlace{at.file, at.pos}, func(t walked) error {
 		last = t.rows[len(t.rows)-1:]
 		return nil
 	})

@@ -170,8 +170,7 @@ func (s *Source) restOf(ctx context.Context, st start) (*view, error) {
 //   - a row that was committed after it is in the log from that place on, so
 //     it is left to the log. The log is read once for the keys of these rows.
 //
-// The view comes before the reading, which ends where the log ends then: what the view has is
-// in the log by that time. So nothing is missing, and nothing comes twice but what was delivered and not saved.
+// The log's end is asked for when the view is there: what the view has is in the log by then. So nothing is missing, and nothing comes twice but what was delivered and not saved.
 func (s *Source) resume(ctx context.Context, st start) (*view, error) {
 	at := st.at
 	for _, t := range at.snapshot.Tables {
@@ -190,7 +189,11 @@ func (s *Source) resume(ctx context.Context, st start) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if later.late, err = s.readLate(ctx, st); err != nil {
+	end, err := s.status(ctx, later.session)
+	if err == nil {
+		later.late, err = s.readLate(ctx, st, logPlace{end.file, end.pos})
+	}
+	if err != nil {
 		later.close()
 		return nil, err
 	}

@@ -18,15 +18,16 @@ type walked struct {
 	end  *place
 }
 
-// walk reads the log from a start to its present end, or to end when that comes first, and gives the
+// walk reads the log from a start to end, or to the present end of the log when that comes first, and gives the
 // transactions that have rows of ours. It is a dump of its own that does not wait at the log's end.
-func (s *Source) walk(ctx context.Context, from start, end logEnd, each func(walked) error) error {
+func (s *Source) walk(ctx context.Context, from start, end logPlace, each func(walked) error) error {
 	dec, err := newDecoder(s, from, zap.NewNop()) // what there is to say the stream will say
 	if err != nil {
 		return err
 	}
 	w := &walker{source: s, dec: dec, end: end, each: each}
 	dec.describe, dec.table, dec.onUpdate, dec.more = s.describeNow, s.charsetTable, UpdateIgnore, w.hand
+	dec.unchanged = func(t TableName, from logPlace) (logPlace, error) { return s.unchanged(ctx, t, from, func() {}) }
 	for {
 		err := w.read(ctx, from)
 		if !errors.Is(err, errCommitted) {
@@ -39,7 +40,7 @@ func (s *Source) walk(ctx context.Context, from start, end logEnd, each func(wal
 type walker struct {
 	source *Source
 	dec    *decoder
-	end    logEnd
+	end    logPlace
 	each   func(walked) error
 }
 
@@ -56,7 +57,7 @@ func (w *walker) read(ctx context.Context, from start) error {
 		return err
 	}
 	var buf []byte
-	for w.dec.tx != nil || !w.end.behind(w.dec.file, w.dec.pos) {
+	for w.dec.tx != nil || (logPlace{w.dec.file, w.dec.pos}).before(w.end) {
 		if buf, err = q.ReadPacketReuseMem(buf[:0]); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -106,17 +107,4 @@ func (w *walker) hand() error {
 			return err
 		}
 	}
-}
-
-// behind reports whether file:pos is at this place or behind it; the zero place is nowhere.
-func (e logEnd) behind(file string, pos uint64) bool {
-	switch {
-	case e.file == "":
-		return false
-	case file == e.file:
-		return pos >= e.pos
-	case len(file) != len(e.file): // the number after the last one of six digits has seven
-		return len(file) > len(e.file)
-	}
-	return file > e.file
 }
