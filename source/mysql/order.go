@@ -140,7 +140,7 @@ func (s *Source) aggregate(t TableName, columns []describedColumn) (quoted []str
 	if s.cfg.Snapshot.Aggregate == nil {
 		return nil, false // not to be told from here: the order must be beyond doubt then
 	}
-	names, known := s.cfg.Snapshot.Aggregate(tableOf(t, columns))
+	names, known := s.cfg.Snapshot.Aggregate(s.server.tableOf(t, columns))
 	for _, n := range names {
 		quoted = append(quoted, quote(n))
 	}
@@ -148,18 +148,24 @@ func (s *Source) aggregate(t TableName, columns []describedColumn) (quoted []str
 }
 
 // tableOf is the table's shape as the log shows it.
-func tableOf(t TableName, columns []describedColumn) *source.Table {
+func (v *server) tableOf(t TableName, columns []describedColumn) *source.Table {
 	table := &source.Table{Schema: t.Schema, Name: t.Name}
 	for _, c := range columns {
-		table.Columns = append(table.Columns, c.logged())
+		table.Columns = append(table.Columns, c.logged(v.mariadb))
 	}
 	return table
 }
 
 // logged is the column as the log shows it.
-func (d describedColumn) logged() source.Column {
-	column := source.Column{Name: d.name, Type: d.dataType, Kind: d.kind()}
+func (d describedColumn) logged(mariadb bool) source.Column {
+	column := source.Column{Name: d.name, Type: d.dataType, Kind: d.kind(), NotNull: d.notNull}
 	switch d.dataType {
+	case "decimal":
+		column.Type += fmt.Sprintf("(%d,%d)", d.precision, d.scale)
+	case "time", "datetime", "timestamp":
+		if d.fraction > 0 {
+			column.Type += fmt.Sprintf("(%d)", d.fraction)
+		}
 	case "binary":
 		column.Type = "char"
 	case "varbinary":
@@ -168,6 +174,13 @@ func (d describedColumn) logged() source.Column {
 		column.Type = "blob"
 	case "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection":
 		column.Type, column.Kind = "geometry", source.Bytes
+	case "vector":
+		if mariadb {
+			column.Type = "varchar"
+		}
+	}
+	if strings.Contains(d.columnType, "unsigned") {
+		column.Type += " unsigned"
 	}
 	return column
 }

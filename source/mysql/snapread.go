@@ -200,7 +200,7 @@ func (x *snapshotStream) reader(at place) (*tableReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Cursor, r.Table, r.TxID = at.snapshot, tableOf(x.source.server.logged(r.name), columns), at.id()+"/snapshot"
+	r.Cursor, r.Table, r.TxID = at.snapshot, x.source.server.tableOf(x.source.server.logged(r.name), columns), at.id()+"/snapshot"
 	r.Position = func(c *snapshot.Cursor) source.Position { return at.reading(c).position() }
 	for _, c := range key {
 		r.key = append(r.key, r.Table.Column(c.name))
