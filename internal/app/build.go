@@ -95,7 +95,7 @@ func newStore(c *config.Config, log *zap.Logger) store {
 
 func topicConfig(c *config.Config) topic.Config {
 	return topic.Config{
-		Conn: kafkaconn.Config{Brokers: c.Kafka.Brokers}, Topic: c.Checkpoint.Topic, Name: c.Name, CreateTopic: c.AutoSetup,
+		Conn: kafkaconn.Config{Brokers: c.Kafka.Brokers, Security: security(c)}, Topic: c.Checkpoint.Topic, Name: c.Name, CreateTopic: c.AutoSetup,
 	}
 }
 
@@ -126,7 +126,7 @@ func kafkaConfig(c *config.Config) kafka.Config {
 	}
 	return kafka.Config{
 		TransactionalID: id, TransactionTimeout: c.Transaction.Timeout,
-		Brokers: c.Kafka.Brokers, Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
+		Brokers: c.Kafka.Brokers, Security: security(c), Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
 		MaxMessageBytes: c.Kafka.MaxMessageBytes, RejectAfter: c.Kafka.RejectAfter, CreateTopics: c.Kafka.CreateTopics,
 		TopicPartitions: int32(c.Kafka.TopicPartitions), TopicReplication: int16(c.Kafka.TopicReplication),
 	}

@@ -63,6 +63,7 @@ func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logge
 	}
 	var engine *pipeline.Engine
 	m := metrics.New(c.Name, b.Version, b.Commit, func() pipeline.Status { return engine.Status() }, time.Now)
+	m.Certificate(certificateExpiry(c))
 	open, err := openSink(c, stdout, m.PossibleRepeat, log)
 	if err != nil {
 		return nil, nil, err

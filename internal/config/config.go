@@ -159,7 +159,8 @@ type Header struct {
 // Kafka holds the settings of the Kafka sink.
 type Kafka struct {
 	Brokers          []string // host:port
-	Compression      string   // none, gzip, snappy, lz4, zstd
+	Security         Security
+	Compression      string // none, gzip, snappy, lz4, zstd
 	Linger           time.Duration
 	BatchBytes       int
 	MaxMessageBytes  int // key + value + headers, uncompressed

@@ -41,6 +41,7 @@ func Load(environ []string, envFile ...string) (*Config, []Warning, error) {
 	l.fit(rows)
 	l.derive()
 	l.transactions()
+	l.security(rows)
 	l.unknown(rows)
 	return l.c, l.warnings, l.problems.fault()
 }

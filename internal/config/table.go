@@ -40,6 +40,7 @@ func Sections() []Section {
 		{"The source", sourceRows()},
 		{"The event", eventRows()},
 		{"The sink", sinkRows()},
+		{"TLS and login at Kafka", securityRows()},
 		{"Checkpoint, buffers, time limits", runtimeRows()},
 		{"HTTP and logs", outsideRows()},
 		{"Not there yet", laterRows()},

@@ -1,6 +1,11 @@
 // Package kafkaconn is how outboxd reaches Kafka: the settings of sarama that
 // have to do with connections and metadata, shared by everything that talks to
-// brokers. TLS and SASL belong here.
+// brokers.
+//
+// TLS and SASL are done here, by the dialer, and sarama sees a connection that is
+// open and logged in. So files and secrets are read anew for each connection and
+// each login, an error tells what was wrong, and a login that the broker lets run
+// out is made again on the same connection.
 package kafkaconn
 
 import (
@@ -18,11 +23,19 @@ import (
 // ClientID is the name brokers see, in their logs, quotas and metrics.
 const ClientID = "outboxd"
 
+// dialTimeout is for all that comes before a connection can be used.
 const dialTimeout = 10 * time.Second
 
-// Config says where the brokers are.
+// Config says where the brokers are and how they are spoken to.
 type Config struct {
 	Brokers []string // host:port, at least one
+	Security
+}
+
+// Security says what is trusted and who we are. Its zero value is neither TLS nor a login.
+type Security struct {
+	TLS  *TLS  // nil: plaintext
+	SASL *SASL // nil: no login
 }
 
 // Base gives sarama's settings for connections that live no longer than life:
@@ -33,8 +46,8 @@ func (c Config) Base(life context.Context) *sarama.Config {
 	s := sarama.NewConfig()
 	s.ClientID = ClientID
 	s.Version = sarama.MaxVersion // each request is negotiated down to what the broker has
-	s.Net.Proxy.Enable = true
-	s.Net.Proxy.Dialer = dialer(life, nil)
+	s.Net.Proxy.Enable = true     // it is no proxy, but every connection is made by it
+	s.Net.Proxy.Dialer = c.dialer(life, nil)
 	s.Metadata.Full = false // asks for the topics in use, needs no right on others
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Retry.BackoffFunc = Backoff(life, 100*time.Millisecond)
@@ -44,8 +57,8 @@ func (c Config) Base(life context.Context) *sarama.Config {
 // Hush changes the settings that Base gave for life: once quiet is closed no
 // connection of theirs sends any more. Answers to what was sent still arrive. A write then
 // blocks until life ends; a failed one would make sarama hang up on the answers.
-func Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
-	s.Net.Proxy.Dialer = dialer(life, quiet)
+func (c Config) Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
+	s.Net.Proxy.Dialer = c.dialer(life, quiet)
 }
 
 // Validate names the setting that is wrong, as a *fault.Error.
@@ -88,42 +101,4 @@ func (c Config) Reach(s *sarama.Config) (*sarama.Broker, error) {
 		all = append(all, fmt.Errorf("connect to broker %s: %w", address, err))
 	}
 	return nil, errors.Join(all...)
-}
-
-type dialFunc func(network, address string) (net.Conn, error)
-
-func (f dialFunc) Dial(network, address string) (net.Conn, error) { return f(network, address) }
-
-func dialer(life context.Context, quiet <-chan struct{}) dialFunc {
-	d := net.Dialer{Timeout: dialTimeout}
-	return func(network, address string) (net.Conn, error) {
-		c, err := d.DialContext(life, network, address)
-		if err != nil {
-			return nil, err
-		}
-		stop := context.AfterFunc(life, func() { _ = c.Close() })
-		return &conn{Conn: c, stop: stop, quiet: quiet, over: life.Done()}, nil
-	}
-}
-
-type conn struct {
-	net.Conn
-	stop  func() bool // lets go of life when closed before its end
-	quiet <-chan struct{}
-	over  <-chan struct{}
-}
-
-func (c *conn) Write(b []byte) (int, error) {
-	select {
-	case <-c.quiet:
-		<-c.over
-		return 0, net.ErrClosed
-	default:
-		return c.Conn.Write(b)
-	}
-}
-
-func (c *conn) Close() error {
-	c.stop()
-	return c.Conn.Close()
 }

@@ -64,7 +64,7 @@ func TestHushedConnectionsOnlyListen(t *testing.T) {
 	defer cut()
 	quiet := make(chan struct{})
 	s := Config{}.Base(life)
-	Hush(life, s, quiet)
+	Config{}.Hush(life, s, quiet)
 	c, err := s.Net.Proxy.Dialer.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -94,9 +94,10 @@ func TestHushedConnectionsOnlyListen(t *testing.T) {
 func TestHushedWriteBlocksUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		quiet, over := make(chan struct{}), make(chan struct{})
+		quiet := make(chan struct{})
 		close(quiet)
-		c := &conn{quiet: quiet, over: over} // with nothing to write to
+		life, end := context.WithCancel(t.Context())
+		c := &conn{dialer: Config{}.dialer(life, quiet)} // with nothing to write to
 		var err error
 		returned := false
 		go func() {
@@ -107,7 +108,7 @@ func TestHushedWriteBlocksUntilTheEnd(t *testing.T) {
 		if returned {
 			t.Fatalf("the write returned %v", err)
 		}
-		close(over)
+		end()
 		synctest.Wait()
 		if !returned || err == nil {
 			t.Fatalf("the write returned %v, %v", returned, err)

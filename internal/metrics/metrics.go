@@ -31,6 +31,8 @@ const (
 // Metrics is one connector's registry. It is safe for concurrent use.
 type Metrics struct {
 	registry  *prometheus.Registry
+	named     prometheus.Registerer // of registry; adds the label name
+	now       func() time.Time
 	delivered *delivered
 	latency   prometheus.Histogram
 	restarts  *prometheus.CounterVec
@@ -42,7 +44,7 @@ type Metrics struct {
 // scrape; now is the clock ages are told by.
 func New(name, version, commit string, status func() pipeline.Status, now func() time.Time) *Metrics {
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
+		registry: prometheus.NewRegistry(), now: now,
 		delivered: &delivered{
 			vec: counters("outboxd_events_delivered_total",
 				"Events acknowledged by the sink. Topics beyond the first 1000 are counted as other.", "table", "topic"),
@@ -67,8 +69,8 @@ func New(name, version, commit string, status func() pipeline.Status, now func()
 		ConstLabels: prometheus.Labels{"version": text(version), "commit": text(commit), "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	named := prometheus.WrapRegistererWith(prometheus.Labels{"name": text(name)}, m.registry)
-	named.MustRegister(m.delivered.vec, m.latency, m.restarts, m.rejected, m.repeats, build, newGauges(status, now),
+	m.named = prometheus.WrapRegistererWith(prometheus.Labels{"name": text(name)}, m.registry)
+	m.named.MustRegister(m.delivered.vec, m.latency, m.restarts, m.rejected, m.repeats, build, newGauges(status, now),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -84,6 +86,32 @@ func (m *Metrics) Hooks() pipeline.Hooks {
 		Latency:   func(d time.Duration) { m.latency.Observe(max(0, d.Seconds())) }, // the database's clock may be ahead
 		Restart:   func(reason string) { m.restarts.WithLabelValues(text(reason)).Inc() },
 		Rejected:  func(reason string) { m.rejected.WithLabelValues(text(reason)).Inc() },
+	}
+}
+
+// Certificate tells by expiry when the certificate that we show to servers runs
+// out. It is asked once per scrape; ok is false when there is none. Called once, before Handler.
+func (m *Metrics) Certificate(expiry func() (at time.Time, ok bool)) {
+	m.named.MustRegister(certificate{
+		desc: prometheus.NewDesc("outboxd_tls_certificate_expiry_seconds", "Time until the certificate that we show to Kafka runs out, negative afterwards.", nil, nil),
+		at:   expiry, now: m.now,
+	})
+}
+
+// certificate is a gauge that is not there when there is no certificate.
+type certificate struct {
+	desc *prometheus.Desc
+	at   func() (time.Time, bool)
+	now  func() time.Time
+}
+
+// Describe implements prometheus.Collector.
+func (c certificate) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c certificate) Collect(out chan<- prometheus.Metric) {
+	if at, ok := c.at(); ok {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, at.Sub(c.now()).Seconds())
 	}
 }
 

@@ -165,6 +165,17 @@ func TestLabelsThatAreNotText(t *testing.T) {
 	f.want(t, "outboxd_events_delivered_total", "outboxd_events_delivered_total{table=\"t\uFFFD\",topic=\"a\uFFFDb\"} 2")
 }
 
+// The series is there only with a certificate, and follows its file.
+func TestCertificateExpiry(t *testing.T) {
+	t.Parallel()
+	f := newFixture()
+	var at time.Time
+	f.Certificate(func() (time.Time, bool) { return at, !at.IsZero() })
+	f.want(t, "outboxd_tls_certificate_expiry_seconds")
+	at = start.Add(time.Hour)
+	f.want(t, "outboxd_tls_certificate_expiry_seconds", "outboxd_tls_certificate_expiry_seconds 3600")
+}
+
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
 	body := newFixture().scrape(t)
@@ -179,6 +190,7 @@ func TestDocs(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
 	f.status = pipeline.Status{State: pipeline.Stopped, Err: errors.New("x"), Retention: source.Retention{AskedAt: start}}
+	f.Certificate(func() (time.Time, bool) { return start.Add(time.Hour), true })
 	h := f.Hooks()
 	h.Delivered("t", "t", 1)
 	h.Restart("x")

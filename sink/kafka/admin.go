@@ -9,7 +9,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outboxd/outboxd/internal/fault"
-	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/internal/preflight"
 )
 
@@ -24,7 +23,9 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 	var up *sarama.Broker
 	var down []string
 	for _, address := range cfg.Brokers {
-		b, err := kafkaconn.Config{Brokers: []string{address}}.Reach(conf)
+		one := cfg.conn()
+		one.Brokers = []string{address}
+		b, err := one.Reach(conf)
 		switch {
 		case err != nil:
 			down = append(down, err.Error())

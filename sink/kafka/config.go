@@ -16,6 +16,8 @@ import (
 type Config struct {
 	// Brokers to begin with, as host:port. At least one.
 	Brokers []string
+	// Security is TLS and the login. Default neither.
+	Security kafkaconn.Security
 	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
 	Compression string
 	// Linger is how long a record may wait for others to share its request.
@@ -83,7 +85,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c Config) conn() kafkaconn.Config { return kafkaconn.Config{Brokers: c.Brokers} }
+func (c Config) conn() kafkaconn.Config {
+	return kafkaconn.Config{Brokers: c.Brokers, Security: c.Security}
+}
 
 // lookup is for questions that the caller repeats on its own.
 func (c Config) lookup(life context.Context) *sarama.Config {

@@ -24,7 +24,6 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
-	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/sink"
 )
 
@@ -154,7 +153,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 		return nil, err
 	}
 	s := newSink(cfg, codec, nil, log)
-	kafkaconn.Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
+	cfg.conn().Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
 	client, err := sarama.NewClient(cfg.Brokers, conf)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func TestBadSettings(t *testing.T) {
 		"OUTBOXD_DELIVERY=exactly-twice", "OUTBOXD_TRANSACTION_TIMEOUT=10ms",
 		// not there yet: refused by name, never accepted and ignored
 		"OUTBOXD_ON_STOP=hold",
-		"OUTBOXD_ON_REJECT=dead-letter", "OUTBOXD_PAYLOAD_FORMAT=envelope", "OUTBOXD_KAFKA_TLS=on", "OUTBOXD_HTTP_TOKEN=abc",
+		"OUTBOXD_ON_REJECT=dead-letter", "OUTBOXD_PAYLOAD_FORMAT=envelope", "OUTBOXD_HTTP_TOKEN=abc",
 		"OUTBOXD_COLUMN_PLACEMENT=tenant:header", "OUTBOXD_TABLE_ORDERS_COLUMN_ID=x",
 		// names
 		"OUTBOXD_TABEL=outbox", "OUTBOXD_BUFFER_BYTE=1MiB", "OUTBOXD_SOURCE_PASWORD=x", "OUTBOXD_KAFKA_BROKER=h:9092", "OUTBOXD_X=1",

@@ -174,3 +174,8 @@ func giveTo(t testing.TB, file, folder string) {
 		t.Fatal(err)
 	}
 }
+
+// AuthorityOf is the authority whose own certificate is in file.
+func AuthorityOf(file string, cert *x509.Certificate, key *ecdsa.PrivateKey) *Authority {
+	return &Authority{File: file, cert: cert, key: key}
+}

@@ -13,7 +13,7 @@ choose_backend() {
 }
 
 # backend NAME: the brokers that few tests need are not in compose.yml.
-backend() { case $1 in kafka3*) echo native ;; *) echo "$BACKEND" ;; esac; }
+backend() { case $1 in kafka3* | kafka-secure) echo native ;; *) echo "$BACKEND" ;; esac; }
 
 compose() {
   OUTBOXD_TEST_PORT_KAFKA=$(port kafka) OUTBOXD_TEST_PORT_POSTGRES15=$(port postgres15) \

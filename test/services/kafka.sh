@@ -43,6 +43,12 @@ kafka_settings() { # NAME
     for m in "${CLUSTER[@]}"; do voters+=${voters:+,}${m#kafka3-}@127.0.0.1:$(controller_port "$m"); done
     proxied=,PROXIED://127.0.0.1
   fi
+  if [ "$1" = kafka-secure ]; then
+    cat "$here/kafka/secure.properties"
+    echo "ssl.keystore.location=$RUN/$1/certificates/broker.pem"
+    echo "ssl.truststore.location=$RUN/$1/certificates/ca.pem"
+    for m in SSL MTLS SASL_SSL SASL_PLAINTEXT; do at+=,$m://127.0.0.1:$(port_secure $m); done
+  fi
   echo "node.id=$node"
   echo "listeners=$at,CONTROLLER://127.0.0.1:$(controller_port "$1")${proxied:+$proxied:$(port_behind "$1")}"
   echo "advertised.listeners=$at${proxied:+$proxied:$(port_proxied "$1")}"
@@ -50,8 +56,23 @@ kafka_settings() { # NAME
   echo "log.dirs=$(data "$1")"
 }
 
+# kafka_certificates FOLDER: an authority, and a certificate of it for the broker. Tests make those of clients.
+kafka_certificates() (
+  [ ! -f "$1/broker.pem" ] || return 0
+  command -v openssl >/dev/null || fail "kafka-secure: there is no openssl on this machine"
+  mkdir -p "$1" && cd "$1" || return 1
+  exec >/dev/null 2>&1
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj '/CN=test authority' -keyout ca.key -out ca.pem \
+    -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign &&
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj '/CN=test broker' -keyout broker.key -out broker.csr &&
+    printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n' >broker.ext &&
+    openssl x509 -req -in broker.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 3650 -extfile broker.ext -out broker.crt &&
+    cat broker.key broker.crt >broker.new && chmod 644 broker.new && mv broker.new broker.pem
+)
+
 kafka_start() {
   local dir=$RUN/$1 conf=$RUN/$1/server.properties heap=384m
+  [ "$1" != kafka-secure ] || kafka_certificates "$dir/certificates" || { say "kafka-secure: openssl could not make the certificates"; return 1; }
   case $1 in kafka3-*) heap=256m ;; esac
   cp "$here/kafka/log4j2.properties" "$dir/"
   { cat "$here/kafka/server.properties"; kafka_settings "$1"; } >"$conf"

@@ -1,6 +1,6 @@
 # Sourced by ctl: names, addresses, folders, and processes known by their pid file.
 
-SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog kafka3 kafka39)
+SERVICES=(kafka postgres15 postgres16 postgres17 postgres18 mysql mariadb1011 mariadb118 mysql-nogtid mysql-nobinlog kafka3 kafka39 kafka-secure)
 CLUSTER=(kafka3-1 kafka3-2 kafka3-3) # kafka3 names all of them
 REPLICAS=(postgres15-replica postgres16-replica postgres17-replica postgres18-replica)
 STANDBYS=(postgres15-standby postgres16-standby postgres17-standby postgres18-standby mysql-standby mariadb118-standby)
@@ -27,6 +27,7 @@ port() {
   case $1 in
   kafka) echo $((19092 + OFFSET)) ;;
   kafka39) echo $((19139 + OFFSET)) ;;
+  kafka-secure) echo $((19160 + OFFSET)) ;;
   kafka3-*) if [ -e "$RUN/$1/moved" ]; then echo $((19150 + ${1#kafka3-} + OFFSET)); else first_port "$1"; fi ;;
   *-replica) echo $((25430 + OFFSET)) ;;
   mysql-standby) echo $((25436 + OFFSET)) ;;
@@ -45,6 +46,8 @@ controller_port() { case $1 in kafka3-*) echo $((19120 + ${1#kafka3-} + OFFSET))
 # Of a member of the cluster: its port unless it was moved, that of its second listener, and the one it advertises for that.
 first_port() { echo $((19110 + ${1#kafka3-} + OFFSET)); }
 port_behind() { echo $((19130 + ${1#kafka3-} + OFFSET)); }
+# Of the broker with TLS and logins, by listener.
+port_secure() { case $1 in SSL) echo $((19162 + OFFSET)) ;; MTLS) echo $((19163 + OFFSET)) ;; SASL_SSL) echo $((19164 + OFFSET)) ;; SASL_PLAINTEXT) echo $((19165 + OFFSET)) ;; esac; }
 port_proxied() { echo $((19140 + ${1#kafka3-} + OFFSET)); }
 
 # variable NAME: the environment variable that holds the service's address.
@@ -78,6 +81,8 @@ print_env() {
   for s in "${SERVICES[@]}" "${REPLICAS[0]}" "${STANDBYS[@]}"; do printf "export %s='%s'\n" "$(variable "$s")" "$(address "$s")"; done
   printf 'export OUTBOXD_TEST_KAFKA3_PROXIED='
   for s in "${CLUSTER[@]}"; do printf '127.0.0.1:%d=127.0.0.1:%d,' "$(port_proxied "$s")" "$(port_behind "$s")"; done | sed 's/,$/\n/'
+  for s in SSL MTLS SASL_SSL SASL_PLAINTEXT; do printf "export OUTBOXD_TEST_KAFKA_SECURE_%s='127.0.0.1:%d'\n" "$s" "$(port_secure "$s")"; done
+  printf "export OUTBOXD_TEST_KAFKA_SECURE_CERTIFICATES='%s'\n" "$RUN/kafka-secure/certificates"
   printf "export OUTBOXD_TEST_KAFKA_LIBS='%s'\n" "$(kafka_folder kafka)/libs" # the Java client is in there
   printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
 }
