@@ -60,6 +60,9 @@ func (s *SASL) mayBeSeen(remote net.Addr, address string) error {
 		"SASL mechanism %s would send a secret unencrypted to broker %s", s.Mechanism, address)
 }
 
+// leastPause is more than the second within which a broker takes no further login.
+const leastPause = 1050 * time.Millisecond
+
 // login logs in on a connection on which nothing is on the wire, and gives the
 // time by which it has to be done again; zero: never.
 func (s *SASL) login(ctx context.Context, c net.Conn) (time.Time, error) {
@@ -81,7 +84,8 @@ func (s *SASL) login(ctx context.Context, c net.Conn) (time.Time, error) {
 			return time.Time{}, err
 		case token == nil && lifetime > 0:
 			// Like the Java client, and not all connections at the same time.
-			return time.Now().Add(time.Duration(float64(lifetime) * (0.85 + rand.Float64()*0.1))), nil
+			pause := time.Duration(float64(lifetime) * (0.85 + rand.Float64()*0.1))
+			return time.Now().Add(max(pause, leastPause)), nil
 		case token == nil:
 			return time.Time{}, nil
 		}

@@ -97,7 +97,7 @@ func newEndpoint(t testing.TB, user string) *endpoint {
 			return
 		}
 		e.given.Add(1)
-		_, _ = w.Write([]byte(`{"token_type":"Bearer","expires_in":` + seconds(e.life) + `,"access_token":"` + token(user, e.life) + `"}`))
+		_, _ = w.Write([]byte(`{"token_type":"Bearer","expires_in":` + seconds(e.life) + `,"access_token":"` + token(user, e.life+time.Second) + `"}`))
 	}))
 	t.Cleanup(e.Close)
 	return e
