@@ -25,6 +25,7 @@ test: build ## everything, against real Kafka, Postgres, MySQL and MariaDB (test
 	$(CTL) with $(SERVICES) -- $(MAKE) test-run || rc=1; \
 	$(CTL) with kafka3 postgres17 mysql -- $(MAKE) test-apart PACKAGE=./cluster || rc=1; \
 	$(CTL) with kafka39 postgres17 -- $(MAKE) test-apart PACKAGE=./kafka39 || rc=1; \
+	$(CTL) with kafka-secure postgres17 -- $(MAKE) test-apart PACKAGE=./kafkasecure || rc=1; \
 	test/services/budget bin/test.log; exit $$rc
 
 test-long: ## the same with real durations and full repetition counts
@@ -43,7 +44,7 @@ test-run:
 	  exit $$rc; } 2>&1 | tee -a bin/test.log || rc=1; exit $$rc
 
 # Packages that need other brokers, which run after the main ones are stopped: one Kafka at a time.
-APART := -e /cluster$$ -e /kafka39$$
+APART := -e /cluster$$ -e /kafka39$$ -e /kafkasecure$$
 test-apart:
 	@cd test && OUTBOXD_TEST_BINARY=$(BINARY) go test -count=1 -timeout $(TIMEOUT) -v $(PACKAGE) 2>&1 | tee -a ../bin/test.log
 
