@@ -102,6 +102,7 @@ type ahead struct {
 	at          logPlace
 	checksummed bool
 	statement   []byte
+	inflater    inflater
 }
 
 func (a *ahead) read(ctx context.Context, conn net.Conn, heard func(), log *zap.Logger) error {
@@ -208,7 +209,7 @@ func (a *ahead) changed(body []byte, e event) error {
 		return nil
 	}
 	e.body = body
-	schema, text, err := statementOf(e)
+	schema, text, err := statementOf(e, &a.inflater)
 	if err != nil {
 		return err
 	}

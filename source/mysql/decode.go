@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bufio"
 	"fmt"
 	"time"
 
@@ -90,6 +91,8 @@ type decoder struct {
 	textWarnedAt     time.Time
 	preparedWarnedAt time.Time
 	zstd             *zstd.Decoder
+	unpacked         *bufio.Reader // of a compressed transaction
+	inflater         inflater
 }
 
 // outbox is a table we want rows of.

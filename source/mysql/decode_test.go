@@ -540,6 +540,28 @@ func TestDecodeLabels(t *testing.T) {
 }
 
 // A column the log does not carry is not NULL (binlog_row_image=MINIMAL).
+// Events of a compressed transaction may be larger than what is unpacked at once, and are never cut short unnoticed.
+func TestDecodeCompressedLargeRow(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{10, unpackedBytes - 100, unpackedBytes, 3 * unpackedBytes} {
+		text := strings.Repeat("x", size)
+		document := append(wire{jsonString, byte(size) | 0x80, byte(size>>7) | 0x80, byte(size >> 14)}, text...)
+		l, inner, d := &binlog{pos: 4}, &binlog{}, testDecoder(inFile)
+		events := []wire{inner.query("BEGIN"), inner.outbox(), inner.insert(77, 4, outboxRow(1, "k", document, "ab")), inner.row(2), inner.xid()}
+		mustFeed(t, d, l.anonymous(), l.payload(0, events...))
+		b, _ := d.batch()
+		if len(b.Rows) != 2 || string(b.Rows[0].Values[2].Data) != `"`+text+`"` || string(b.Rows[1].Values[0].Data) != "2" {
+			t.Errorf("%d bytes: %d rows", size, len(b.Rows))
+		}
+		for _, cut := range []int{1, 18, 19, 20, size} {
+			d, whole := testDecoder(inFile), inner.insert(77, 4, outboxRow(1, "k", document, "ab"))
+			if err := feed(d, l.anonymous(), l.payload(255, inner.query("BEGIN"), inner.outbox(), whole[:len(whole)-cut])); !errors.Is(err, errShort) {
+				t.Errorf("%d bytes without the last %d: %v", size, cut, err)
+			}
+		}
+	}
+}
+
 // The lists of signs and of character sets have a place for some columns that need none.
 func TestDecodeListsOfMetadata(t *testing.T) {
 	t.Parallel()

@@ -106,33 +106,41 @@ func uncompressed(b []byte) ([]byte, error) {
 		return nil, errCompressed
 	}
 	size, data := be(b[1:1+n]), bytes.NewReader(b[1+n:])
-	if method&8 != 0 {
-		return inflate(flate.NewReader(data), size)
+	r := flate.NewReader(data)
+	if method&8 == 0 {
+		var err error
+		if r, err = zlib.NewReader(data); err != nil {
+			return nil, fmt.Errorf("decompress: %w", err)
+		}
 	}
-	r, err := zlib.NewReader(data)
-	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", err)
-	}
-	return inflate(r, size)
+	var out bytes.Buffer
+	err := inflate(&out, r, size)
+	return out.Bytes(), err
 }
 
 // inflate reads exactly size bytes. What is claimed is not believed before it is there.
-func inflate(r io.ReadCloser, size uint64) ([]byte, error) {
-	defer r.Close()
-	var out bytes.Buffer
-	n, err := io.Copy(&out, io.LimitReader(r, int64(min(size, 1<<31))+1))
+func inflate(out *bytes.Buffer, r io.Reader, size uint64) error {
+	n, err := out.ReadFrom(io.LimitReader(r, int64(min(size, 1<<31))+1))
 	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", err)
+		return fmt.Errorf("decompress: %w", err)
 	}
 	if uint64(n) != size {
-		return nil, errCompressed
+		return errCompressed
 	}
-	return out.Bytes(), nil
+	return nil
 }
 
-// decompress unpacks the body of an event of log_bin_compress. A byte tells how many
-// bytes of length follow (binlog_buf_uncompress in sql/log_event.cc).
-func decompress(b []byte) ([]byte, error) {
+// inflater unpacks what log_bin_compress packs, event after event. The state of the
+// format is some 40 KB, which costs more to make than most events to unpack.
+type inflater struct {
+	packed bytes.Reader
+	zlib   io.ReadCloser
+	out    bytes.Buffer
+}
+
+// decompress unpacks the body of an event. A byte tells how many bytes of
+// length follow (binlog_buf_uncompress in sql/log_event.cc). The result holds until the next call.
+func (i *inflater) decompress(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, errShort
 	}
@@ -140,9 +148,22 @@ func decompress(b []byte) ([]byte, error) {
 	if b[0]&0x70 != 0 || n == 0 || n > 4 || len(b) < 1+n {
 		return nil, errCompressed
 	}
-	r, err := zlib.NewReader(bytes.NewReader(b[1+n:]))
+	i.packed.Reset(b[1+n:])
+	var err error
+	if again, ok := i.zlib.(zlib.Resetter); ok {
+		err = again.Reset(&i.packed, nil)
+	} else {
+		i.zlib, err = zlib.NewReader(&i.packed)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
-	return inflate(r, be(b[1:1+n]))
+	if i.out.Cap() > keptBytes {
+		i.out = bytes.Buffer{}
+	}
+	i.out.Reset()
+	err = inflate(&i.out, i.zlib, be(b[1:1+n]))
+	return i.out.Bytes(), err
 }
+
+const keptBytes = 1 << 20 // of an inflater's memory

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -48,26 +49,19 @@ func (d *decoder) payload(e event) error {
 
 // events acts on events as they come, so that a large transaction is never unpacked as a whole.
 func (d *decoder) events(r io.Reader) error {
-	var buf bytes.Buffer
+	if d.unpacked == nil {
+		d.unpacked = bufio.NewReaderSize(nil, unpackedBytes)
+	}
+	d.unpacked.Reset(r)
 	for {
-		buf.Reset()
-		_, err := io.CopyN(&buf, r, headerBytes)
-		if errors.Is(err, io.EOF) && buf.Len() == 0 {
-			return nil
-		}
-		if err == nil {
-			err = errShort
-			if size := int64(le.Uint32(buf.Bytes()[9:])); size >= headerBytes {
-				_, err = io.CopyN(&buf, r, size-headerBytes)
-			}
-		}
+		b, err := nextEvent(d.unpacked)
 		if errors.Is(err, io.EOF) {
-			err = errShort
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("decompress a transaction: %w", err)
 		}
-		inner, err := parseEvent(buf.Bytes(), false)
+		inner, err := parseEvent(b, false)
 		if err != nil {
 			return err
 		}
@@ -83,4 +77,38 @@ func (d *decoder) events(r io.Reader) error {
 			}
 		}
 	}
+}
+
+const unpackedBytes = 64 << 10
+
+// nextEvent gives an event's bytes, which hold until the next one is asked for; io.EOF: there is none.
+func nextEvent(r *bufio.Reader) ([]byte, error) {
+	head, err := r.Peek(headerBytes)
+	switch {
+	case errors.Is(err, io.EOF) && len(head) > 0:
+		return nil, errShort
+	case err != nil:
+		return nil, err
+	}
+	size := int64(le.Uint32(head[9:]))
+	if size < headerBytes {
+		return nil, errShort
+	}
+	if size <= unpackedBytes {
+		b, err := r.Peek(int(size))
+		if err == nil {
+			_, _ = r.Discard(int(size))
+		}
+		return b, cutShort(err)
+	}
+	var b bytes.Buffer // it grows as bytes come: what is claimed is not believed
+	_, err = io.CopyN(&b, r, size)
+	return b.Bytes(), cutShort(err)
+}
+
+func cutShort(err error) error {
+	if errors.Is(err, io.EOF) {
+		return errShort
+	}
+	return err
 }

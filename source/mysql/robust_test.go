@@ -164,6 +164,33 @@ func TestDecodeAllocations(t *testing.T) {
 	}
 }
 
+// What the servers compress is unpacked with the means that are there from the event or transaction before.
+func TestUnpackAllocations(t *testing.T) {
+	l, inner := &binlog{pos: 4}, &binlog{}
+	packed := []wire{l.mariaGTID(0, 11, 0), l.outbox(), l.event(eventWriteRowsCompressed, compressedRows(outboxRow(2, "k", smallJSON(1), "ab"))), l.xid()}
+	transaction := []wire{l.gtid(serverA, 11), l.payload(0, inner.query("BEGIN"), inner.outbox(), inner.row(1), inner.row(2), inner.outbox(), inner.row(3), inner.xid())}
+	for name, c := range map[string]struct {
+		at   place
+		log  []wire
+		most float64
+	}{
+		"log_bin_compress":               {mariadb, packed, 6},
+		"binlog_transaction_compression": {byGTID, transaction, 12},
+	} {
+		d := testDecoder(c.at)
+		mustFeed(t, d, c.log...)
+		d.batch()
+		if allocs := testing.AllocsPerRun(100, func() {
+			_ = feed(d, c.log...)
+			if len(d.rows) >= 100 {
+				d.batch()
+			}
+		}); allocs > c.most {
+			t.Errorf("%s: %.1f allocations for a transaction", name, allocs)
+		}
+	}
+}
+
 // Transactions of other tables cost no allocation, however many events they have; a tag costs its text.
 func TestSkipAllocations(t *testing.T) {
 	l := &binlog{pos: 4}

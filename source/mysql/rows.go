@@ -60,7 +60,7 @@ func (d *decoder) insert(e event) error {
 		return fault.Refused("set binlog_row_image=FULL", nil, "a row of %s at %s:%d was logged without any column", t, d.file, d.pos)
 	}
 	if e.kind == eventWriteRowsCompressed {
-		if c.b, err = decompress(c.b); err != nil {
+		if c.b, err = d.inflater.decompress(c.b); err != nil {
 			return fmt.Errorf("decompress rows of %s: %w", t, err)
 		}
 	}

@@ -208,7 +208,7 @@ func (d *decoder) beginMariaDB(e event) error {
 
 // statementOf reads a statement event, and the session's database
 // (Query_event and Execute_load_query_event in libs/mysql/binlog/event/statement_events.h).
-func statementOf(e event) (schema, text []byte, err error) {
+func statementOf(e event, i *inflater) (schema, text []byte, err error) {
 	c := cutter{b: e.body}
 	c.skip(4 + 4)
 	length := int(c.fixed(1))
@@ -226,7 +226,7 @@ func statementOf(e event) (schema, text []byte, err error) {
 	if e.kind != eventQueryCompressed {
 		return schema, c.b, nil
 	}
-	if text, err = decompress(c.b); err != nil {
+	if text, err = i.decompress(c.b); err != nil {
 		return nil, nil, fmt.Errorf("a statement: %w", err)
 	}
 	return schema, text, nil
@@ -234,7 +234,7 @@ func statementOf(e event) (schema, text []byte, err error) {
 
 // query acts on a statement: transaction control, DDL, or DML that was logged as text.
 func (d *decoder) query(e event) error {
-	schema, text, err := statementOf(e)
+	schema, text, err := statementOf(e, &d.inflater)
 	if err != nil {
 		return err
 	}

@@ -22,13 +22,14 @@ import (
 //
 //   - decoded: rows of the outbox with 300 bytes of JSON.
 //   - skipped: rows of another table; theirs reads no more than their header either (RowsEventDecodeFunc).
+//   - compressed: as decoded, in transactions that the server compressed (binlog_transaction_compression).
 //
 // Each row is an INSERT of its own, ten a transaction:
 //
 //	go test -run - -bench Read -benchtime 3x ./mysqlsource
 func BenchmarkRead(b *testing.B) {
 	const rows = 100_000
-	for _, name := range []string{"decoded", "skipped"} {
+	for _, name := range []string{"decoded", "skipped", "compressed"} {
 		b.Run(name, func(b *testing.B) {
 			d := newDatabase(b, "mysql", "CREATE TABLE outbox (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, aggregate_type VARCHAR(255), aggregate_id VARCHAR(255), payload JSON)")
 			d.exec(b, "CREATE TABLE orders LIKE outbox")
@@ -36,8 +37,15 @@ func BenchmarkRead(b *testing.B) {
 			c.URL += "?ssl-mode=DISABLED" // as theirs
 			s := newSource(b, c)
 			at := begin(b, s)
-			into := map[string]string{"decoded": "outbox", "skipped": "orders"}[name]
-			d.backlog(b, into, rows)
+			into := "outbox"
+			if name == "skipped" {
+				into = "orders"
+			}
+			w := d.session(b)
+			if name == "compressed" {
+				w.exec(b, "SET SESSION binlog_transaction_compression = ON")
+			}
+			w.backlog(b, into, rows)
 			d.exec(b, "INSERT INTO outbox VALUES (1000000, 'the end', '', '{}')")
 			var took [2]time.Duration
 			for b.Loop() {
@@ -45,7 +53,7 @@ func BenchmarkRead(b *testing.B) {
 					began := cpu()
 					n := read(b, d, &sourceAt{s, at}, name)
 					took[i] += cpu() - began
-					if want := map[string]int{"decoded": rows + 1, "skipped": 1}[name]; n != want {
+					if want := map[string]int{"decoded": rows + 1, "skipped": 1, "compressed": rows + 1}[name]; n != want {
 						b.Fatalf("reader %d decoded %d rows, want %d", i, n, want)
 					}
 				}
@@ -59,9 +67,9 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // backlog writes rows in transactions of ten.
-func (d database) backlog(t testing.TB, table string, rows int) {
+func (s session) backlog(t testing.TB, table string, rows int) {
 	t.Helper()
-	d.exec(t, `CREATE PROCEDURE fill(n INT) BEGIN
+	s.exec(t, `CREATE PROCEDURE fill(n INT) BEGIN
 		DECLARE i INT DEFAULT 0;
 		WHILE i < n DO
 			IF i % 10 = 0 THEN START TRANSACTION; END IF;
@@ -70,7 +78,7 @@ func (d database) backlog(t testing.TB, table string, rows int) {
 			SET i = i + 1;
 			IF i % 10 = 0 THEN COMMIT; END IF;
 		END WHILE; END`)
-	d.exec(t, "CALL fill("+strconv.Itoa(rows)+")")
+	s.exec(t, "CALL fill("+strconv.Itoa(rows)+")")
 }
 
 type sourceAt struct {
@@ -104,13 +112,19 @@ func readTheirs(b *testing.B, d database, s *sourceAt, name string) (n int) {
 		ServerID: 123456, Flavor: gomysql.MySQLFlavor, Host: host, Port: uint16(port), User: "cdc", Password: "cdc-pw", VerifyChecksum: true,
 		Logger: slog.New(slog.DiscardHandler),
 		SynchronousEventHandler: handler(func(e *replication.BinlogEvent) {
-			r, ok := e.Event.(*replication.RowsEvent)
-			if !ok || string(r.Table.Table) != "outbox" || string(r.Table.Schema) != d.name {
-				return
+			all := []*replication.BinlogEvent{e}
+			if p, ok := e.Event.(*replication.TransactionPayloadEvent); ok {
+				all = p.Events
 			}
-			n += len(r.Rows)
-			if last := len(r.Rows) - 1; last >= 0 && fmt.Sprint(r.Rows[last][1]) == "the end" {
-				close(ended)
+			for _, e := range all {
+				r, ok := e.Event.(*replication.RowsEvent)
+				if !ok || string(r.Table.Table) != "outbox" || string(r.Table.Schema) != d.name {
+					continue
+				}
+				n += len(r.Rows)
+				if last := len(r.Rows) - 1; last >= 0 && fmt.Sprint(r.Rows[last][1]) == "the end" {
+					close(ended)
+				}
 			}
 		}),
 	}

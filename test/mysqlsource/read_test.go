@@ -68,7 +68,7 @@ func ids(all []source.Row) []string {
 // session is a connection of the test's own, for settings of one session.
 type session struct{ *sql.Conn }
 
-func (d database) session(t *testing.T, settings ...string) session {
+func (d database) session(t testing.TB, settings ...string) session {
 	t.Helper()
 	c, err := d.db.Conn(t.Context())
 	if err != nil {
@@ -83,7 +83,7 @@ func (d database) session(t *testing.T, settings ...string) session {
 	return s
 }
 
-func (s session) exec(t *testing.T, statement string, args ...any) {
+func (s session) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	if _, err := s.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%.300s: %v", statement, err)
