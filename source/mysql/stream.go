@@ -203,7 +203,10 @@ func (s *Source) describeNow(t TableName, written time.Time) ([]describedColumn,
 	if err != nil {
 		return nil, fmt.Errorf("look at table %s: %w", t, err)
 	}
-	if r.RowNumber() == 0 {
+	if r.RowNumber() == 0 { // or it is not shown to an account that has lost its right
+		if _, err := q.query(ctx, fmt.Sprintf("SELECT 1 FROM %s LIMIT 0", t)); err != nil && errorCode(err) != 1146 && errorCode(err) != 1049 {
+			return nil, fmt.Errorf("look at table %s: %w", t, err)
+		}
 		return nil, schemaUnknown(t, "it is gone")
 	}
 	if made, _ := r.GetInt(0, 0); !written.IsZero() && made > written.Unix() {

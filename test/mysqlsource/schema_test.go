@@ -176,6 +176,32 @@ func TestSchemaChangedWhileStopped(t *testing.T) {
 	})
 }
 
+// The account loses its right while the columns are needed: it is no changed table, and nothing is left out (A34).
+func TestColumnsNotShown(t *testing.T) {
+	for _, server := range []string{"mysql-nogtid", "mariadb1011"} {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			d := newDatabase(t, server, small)
+			l := d.login(t, "")
+			s := newSource(t, l.config(d, true, "ssl-mode=DISABLED"))
+			at := begin(t, s)
+			st := stream(t, s, at)
+			d.write(t, true, "1")
+			_, behind := rows(t, st, 1)
+			d.exec(t, "ALTER TABLE outbox ADD c INT")
+			d.exec(t, "REVOKE SELECT ON "+d.name+".* FROM "+l.name)
+			d.exec(t, "INSERT INTO outbox VALUES (2, 'a', '{}', 2)")
+			read, err := fails(t, st)
+			if f := fault.As(err); len(read) > 0 || f == nil || f.Code != fault.CodeGrantMissing {
+				t.Errorf("%d rows, %v", len(read), err)
+			}
+			d.exec(t, "GRANT SELECT ON "+d.name+".* TO "+l.name)
+			got, _ := rows(t, stream(t, s, behind), 1)
+			equal(t, ids(got), "2")
+		})
+	}
+}
+
 // A server whose own character set is another one still tells names as they are.
 func TestServerOfAnotherCharset(t *testing.T) {
 	d := newDatabase(t, "mariadb1011", "CREATE TABLE outbox (id INT, `日本` INT, e ENUM('é日') CHARACTER SET utf8mb4, g VARCHAR(20) CHARACTER SET gbk)")
