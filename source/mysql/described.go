@@ -85,6 +85,9 @@ func (c *column) fits(d describedColumn) bool {
 	case "decimal":
 		return c.kind == typeNewDecimal && c.meta == d.precision && c.scale == d.scale
 	case "time", "datetime", "timestamp":
+		if c.old() {
+			return c.oldAs(d)
+		}
 		return typeName(c.kind) == d.dataType && c.meta == d.fraction
 	case "enum":
 		return c.kind == typeEnum && (len(c.labels) > 255) == (c.meta > 1)

@@ -71,10 +71,11 @@ func (d *decoder) learn(o *outbox, e event) (*table, error) {
 	return t, err
 }
 
-// uncover asks for what the log does not tell beside the names: the types that MariaDB logs as BINARY, without which
-// nothing can be read, and the forms of numbers, which a table that is gone or changed has taken with it.
+// uncover asks for what the log does not tell beside the names: the types that MariaDB logs as BINARY or without their length, and without
+// which nothing can be read, and the forms of numbers, which a table that is gone or changed has taken with it.
 func (d *decoder) uncover(key TableName, t *table) error {
-	types := slices.ContainsFunc(t.columns, func(c column) bool { return d.server.mariadb && c.hidden() })
+	veiled := func(c column) bool { return c.old() || d.server.mariadb && c.hidden() }
+	types := slices.ContainsFunc(t.columns, veiled)
 	if !types && !slices.ContainsFunc(t.columns, func(c column) bool { return c.formed() }) {
 		return nil
 	}
@@ -89,9 +90,13 @@ func (d *decoder) uncover(key TableName, t *table) error {
 		c, name := &t.columns[i], t.Columns[i].Name
 		at := slices.IndexFunc(described, func(c describedColumn) bool { return c.name == name })
 		switch {
-		case d.server.mariadb && c.hidden() && at < 0:
-			return schemaUnknown(key, fmt.Sprintf("column %q, which may be a BINARY, UUID or INET, is no longer there", name))
-		case d.server.mariadb && c.hidden():
+		case veiled(*c) && at < 0:
+			return schemaUnknown(key, fmt.Sprintf("column %q, whose type the log does not tell whole, is no longer there", name))
+		case c.old():
+			if !c.oldAs(described[at]) {
+				return schemaUnknown(key, fmt.Sprintf("column %q was a %s of MariaDB's old format, and is %s now", name, typeName(c.kind), described[at].columnType))
+			}
+		case veiled(*c):
 			c.uncover(described[at].dataType)
 			t.Columns[i] = c.named(name)
 		case c.formed() && at >= 0 && c.fits(described[at]):

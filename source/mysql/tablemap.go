@@ -325,6 +325,7 @@ var typeNames = map[byte]string{
 	typeTiny: "tinyint", typeShort: "smallint", typeInt24: "mediumint", typeLong: "int", typeLongLong: "bigint", typeFloat: "float",
 	typeDouble: "double", typeNewDecimal: "decimal", typeYear: "year", typeDate: "date", typeNewDate: "date", typeTime2: "time",
 	typeDatetime2: "datetime", typeTimestamp2: "timestamp", typeBit: "bit", typeEnum: "enum", typeSet: "set", typeJSON: "json",
+	typeTime: "time", typeDatetime: "datetime", typeTimestamp: "timestamp",
 	typeString: "char", typeVarchar: "varchar", typeVarString: "varchar", typeBlob: "blob", typeTinyBlob: "blob", typeMediumBlob: "blob",
 	typeLongBlob: "blob", typeBlobCompressed: "blob", typeVarcharCompressed: "varchar", typeGeometry: "geometry", typeVector: "vector",
 }

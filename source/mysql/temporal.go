@@ -60,7 +60,10 @@ func appendDatetime2(dst, b []byte, digits int) []byte {
 
 // appendTimestamp2 prints TIMESTAMP(digits) in UTC from its 4 + (digits+1)/2 bytes.
 func appendTimestamp2(dst, b []byte, digits int) []byte {
-	seconds, us := int64(be(b[:4])), fraction(b[4:], digits)
+	return appendTimestamp(dst, int64(be(b[:4])), fraction(b[4:], digits), digits)
+}
+
+func appendTimestamp(dst []byte, seconds int64, us uint32, digits int) []byte {
 	if seconds == 0 && us == 0 {
 		return appendPackedDatetime(dst, 0, 0, digits) // the zero value, not 1970
 	}

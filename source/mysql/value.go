@@ -72,7 +72,7 @@ func (c *column) sourceKind() source.Kind {
 		return source.Number
 	case typeJSON:
 		return source.JSON
-	case typeDate, typeNewDate, typeTime2, typeDatetime2, typeTimestamp2:
+	case typeDate, typeNewDate, typeTime2, typeDatetime2, typeTimestamp2, typeTime, typeDatetime, typeTimestamp:
 		return source.Time
 	case typeBit, typeGeometry, typeVector:
 		return source.Bytes
@@ -111,6 +111,8 @@ func (c *column) cut(b []byte) (n int, data []byte, err error) {
 		size = decimalSize(c.meta, c.scale)
 	case typeBit, typeEnum, typeSet:
 		size = c.meta
+	case typeTime, typeDatetime, typeTimestamp:
+		size = oldSizes[c.kind][c.meta]
 	case typeTimestamp2:
 		size = 4 + (c.meta+1)/2
 	case typeDatetime2:
@@ -159,6 +161,8 @@ func (c *column) print(dst, b []byte) (out []byte, err error) {
 		return appendTime2(dst, b, c.meta), nil
 	case typeDatetime2:
 		return appendDatetime2(dst, b, c.meta), nil
+	case typeTime, typeDatetime, typeTimestamp:
+		return c.printOld(dst, b), nil
 	case typeTimestamp2:
 		return appendTimestamp2(dst, b, c.meta), nil
 	case typeJSON:

@@ -213,6 +213,51 @@ func mariadb() []specimen {
 	return append(all, specimen{column: "TIMESTAMP(6) NULL", values: []string{"'2038-01-19 03:14:08.000001'", "'2106-02-07 06:28:15.999999'"}, only: "mariadb118"})
 }
 
+// Dates and times that MariaDB stored before 10.1, in a format of which the log tells half.
+func TestOldTemporals(t *testing.T) {
+	for _, server := range []string{"mariadb1011", "mariadb118"} {
+		d := newDatabase(t, server, "CREATE TABLE unused (id INT)")
+		var columns, printed []string
+		var values [5][]string
+		for n := range 7 {
+			at := func(text string) string {
+				if n == 0 {
+					return "'" + text + "'"
+				}
+				return "'" + text + "." + "987654"[:n] + "'"
+			}
+			columns = append(columns, fmt.Sprintf("t%d TIME(%[1]d), d%[1]d DATETIME(%[1]d), s%[1]d TIMESTAMP(%[1]d) NULL", n))
+			printed = append(printed, fmt.Sprintf("HEX(CAST(t%d AS CHAR)), HEX(CAST(d%[1]d AS CHAR)), HEX(CAST(s%[1]d AS CHAR))", n))
+			for i, of := range [][]string{
+				{at("838:59:58"), at("9999-12-31 23:59:59"), at("2038-01-19 03:14:06")}, {at("-838:59:58"), at("1000-01-01 00:00:01"), at("1970-01-01 00:00:01")},
+				{at("-00:00:00"), at("0000-00-00 00:00:00"), "'0000-00-00 00:00:00'"}, {at("12:34:56"), at("2026-02-00 12:34:56"), at("2000-02-29 23:59:59")}, {"NULL", "NULL", "NULL"},
+			} {
+				values[i] = append(values[i], of...)
+			}
+		}
+		d.exec(t, "SET GLOBAL mysql56_temporal_format = OFF") // there is no such setting of a session; no other test runs now
+		t.Cleanup(func() { _, _ = d.db.Exec("SET GLOBAL mysql56_temporal_format = ON") })
+		d.exec(t, "CREATE TABLE outbox (id INT, "+strings.Join(columns, ", ")+", behind INT)")
+		d.exec(t, "SET GLOBAL mysql56_temporal_format = ON")
+		s := newSource(t, d.config())
+		st := stream(t, s, begin(t, s))
+		w := d.session(t, "SET SESSION sql_mode = '', time_zone = '+00:00'")
+		for i, v := range values {
+			w.exec(t, fmt.Sprintf("INSERT INTO outbox VALUES (%d, %s, 7)", i, strings.Join(v, ", ")))
+		}
+		if n := w.value(t, "SELECT COUNT(*) FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND COLUMN_TYPE LIKE '%mariadb-5.3%'"); n != "21" {
+			t.Errorf("%s columns of the old format", n)
+		}
+		got, _ := rows(t, st, len(values))
+		for i, row := range w.table(t, "SELECT "+strings.Join(printed, ", ")+", HEX(CAST(behind AS CHAR)) FROM outbox ORDER BY id") {
+			for c, text := range row {
+				column := got[i].Table.Columns[c+1]
+				check(t, fmt.Sprintf("%s: %s, row %d", server, column.Name, i), got[i].Values[c+1], text)
+			}
+		}
+	}
+}
+
 func flavor(server string) string {
 	name, _, _ := strings.Cut(server, "-")
 	return strings.TrimRight(name, "0123456789")
