@@ -96,6 +96,7 @@ func (d *decoder) uncover(key TableName, t *table) error {
 			if !c.oldAs(described[at]) {
 				return schemaUnknown(key, fmt.Sprintf("column %q was a %s of MariaDB's old format, and is %s now", name, typeName(c.kind), described[at].columnType))
 			}
+			t.Columns[i] = c.named(name)
 		case veiled(*c):
 			c.uncover(described[at].dataType)
 			t.Columns[i] = c.named(name)

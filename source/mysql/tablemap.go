@@ -305,7 +305,7 @@ func (c *column) typeText() string {
 	switch {
 	case c.kind == typeNewDecimal:
 		text += fmt.Sprintf("(%d,%d)", c.meta, c.scale)
-	case (c.kind == typeTime2 || c.kind == typeDatetime2 || c.kind == typeTimestamp2) && c.meta > 0:
+	case (c.kind == typeTime2 || c.kind == typeDatetime2 || c.kind == typeTimestamp2 || c.old()) && c.meta > 0:
 		text += fmt.Sprintf("(%d)", c.meta)
 	}
 	if c.unsigned {
