@@ -36,11 +36,8 @@ func load(ctx context.Context, s checkpoint.Store, c *config.Config) (checkpoint
 		case err == nil, errors.Is(err, checkpoint.ErrNone), fault.As(err) != nil, c.Checkpoint.Topic == "":
 			return place, err
 		case ctx.Err() != nil, time.Since(began) >= patience:
-			return place, &fault.Error{
-				Code: fault.CodeNotReached, Exit: fault.ExitFailure, Err: err,
-				Found: fmt.Sprintf("the brokers did not give the checkpoint in %s within %s", c.Checkpoint, time.Since(began).Round(time.Second)),
-				Fix:   "See that the brokers in OUTBOXD_KAFKA_BROKERS run, can be reached, and that the topic's partition has a leader; then try again.",
-			}
+			return place, noAnswer(err, fmt.Sprintf("the brokers did not give the checkpoint in %s within %s", c.Checkpoint, time.Since(began).Round(time.Second)),
+				"See that the brokers in OUTBOXD_KAFKA_BROKERS run, can be reached, and that the topic's partition has a leader; then try again.")
 		}
 		select {
 		case <-time.After(pause):
@@ -48,6 +45,23 @@ func load(ctx context.Context, s checkpoint.Store, c *config.Config) (checkpoint
 		}
 	}
 }
+
+// noAnswer makes of what run would try again for ever what a command ends with.
+// A fault, and an end that was asked for, stay what they are.
+func noAnswer(err error, found, fix string) error {
+	if err == nil || fault.As(err) != nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &fault.Error{Code: fault.CodeNotReached, Exit: fault.ExitFailure, Err: err, Found: found, Fix: fix}
+}
+
+// What a command says when it got no answer, and from whom.
+const (
+	databaseSilent = "the database did not answer"
+	databaseFix    = "See that the database in OUTBOXD_SOURCE_URL runs and can be reached; then try again."
+	brokersSilent  = "the brokers did not answer"
+	brokersFix     = "See that the brokers in OUTBOXD_KAFKA_BROKERS run and can be reached; then try again."
+)
 
 // ShowCheckpoint reads the stored place; saved is false when there is none.
 func ShowCheckpoint(ctx context.Context, c *config.Config, log *zap.Logger) (place checkpoint.Checkpoint, saved bool, err error) {
@@ -135,7 +149,7 @@ func alone(ctx context.Context, db source.Source, do func(context.Context) error
 		return fault.Config(fault.CodeLeaseHeld, "Stop that instance first.", nil, "an instance is active (%s)", holder)
 	}
 	if err != nil {
-		return fmt.Errorf("take the lease: %w", err)
+		return noAnswer(fmt.Errorf("take the lease: %w", err), databaseSilent, databaseFix)
 	}
 	defer func() {
 		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

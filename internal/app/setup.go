@@ -90,7 +90,7 @@ func (s *setup) tell(o SetupOptions) {
 func (s *setup) make(ctx context.Context, o SetupOptions) error {
 	made, err := s.admin.Setup(ctx)
 	if err != nil {
-		return fmt.Errorf("set up the source: %w", err)
+		return noAnswer(fmt.Errorf("set up the source: %w", err), databaseSilent, databaseFix)
 	}
 	if s.c.Source.MySQL() {
 		s.add("nothing to make in %s: its binary log is read as it is", s.c.Source.Scheme)
@@ -128,7 +128,7 @@ func (s *setup) checkpointTopic(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, t.Close()) }()
 	made, err := t.Create(ctx)
 	if err != nil {
-		return err
+		return noAnswer(err, brokersSilent, brokersFix)
 	}
 	s.done(made, "checkpoint topic "+strconv.Quote(s.c.Checkpoint.Topic))
 	return nil
@@ -145,7 +145,7 @@ func (s *setup) topics(ctx context.Context, names []string) error {
 	for _, t := range existing {
 		s.done(false, "topic "+strconv.Quote(t))
 	}
-	return err
+	return noAnswer(err, brokersSilent, brokersFix)
 }
 
 // done tells of one thing, and leaves a trace of what was made.

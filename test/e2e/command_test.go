@@ -144,6 +144,31 @@ func TestCheckpointShowWaitsForTheBroker(t *testing.T) {
 	}
 }
 
+// A server that is away is named by the commands, with where to look.
+func TestCommandsWithoutAServer(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		s := newScene(t, at)
+		copied := "file:copied.checkpoint"
+		for _, c := range []struct {
+			away string // the setting that names nobody
+			args []string
+		}{
+			{"OUTBOXD_SOURCE_URL", []string{"setup", "--yes"}},
+			{"OUTBOXD_SOURCE_URL", []string{"checkpoint", "delete", "--yes"}},
+			{"OUTBOXD_SOURCE_URL", []string{"checkpoint", "copy", "--to", copied}},
+			{"OUTBOXD_KAFKA_BROKERS", []string{"setup", "--yes", "--topics", s.topics[0]}},
+		} {
+			value := harness.FreeAddr(t)
+			if c.away == "OUTBOXD_SOURCE_URL" {
+				value = strings.Replace(s.env[c.away], s.db.Addr(), value, 1)
+			}
+			command := s.command(c.away + "=" + value)
+			command.Args = c.args
+			refused(t, harness.Start(t, command), 1, "not_reached", c.away)
+		}
+	})
+}
+
 func TestVersionAndUnknownCommand(t *testing.T) {
 	t.Parallel()
 	version := harness.Start(t, harness.Command{Args: []string{"version"}})
