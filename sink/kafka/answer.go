@@ -62,6 +62,11 @@ func (s *Sink) answer(l *link, a answer) {
 		s.judge(b, a, &o)
 	}
 	s.sent--
+	l.waits--
+	l.asked = time.Time{}
+	if l.waits > 0 {
+		l.asked = time.Now()
+	}
 	wake(s.quiet)
 	s.mu.Unlock()
 	for _, done := range o.done {
@@ -247,6 +252,8 @@ func (s *Sink) settle(b *batch, o *outcome) {
 	p := b.partition
 	p.advance(len(b.pending))
 	p.flight, p.pause = nil, pause{}
+	s.unanswered -= b.bytes
+	wake(s.room)
 	p.limit += p.limit / 16 // the topic's own limit may have been raised
 	for i := range b.pending {
 		of := b.pending[i].of

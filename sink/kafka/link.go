@@ -17,6 +17,8 @@ type link struct {
 
 	ready []*partition // under sink.mu; have something to send and nothing on the wire
 	down  bool         // under sink.mu: the connection failed; partitions are routed anew
+	waits int          // under sink.mu: requests without an answer
+	asked time.Time    // under sink.mu: since when it owes an answer: the first request's time, or the last answer's
 }
 
 // requestsInFlight per broker; different partitions, so order is not at stake.
@@ -46,6 +48,7 @@ func (s *Sink) linkTo(b *sarama.Broker) *link {
 		slots: make(chan struct{}, requestsInFlight), answers: make(chan answer, requestsInFlight),
 	}
 	s.links[b] = l
+	wake(s.room) // it may take something
 	s.work.Go(l.send)
 	return l
 }
@@ -166,6 +169,9 @@ func (l *link) collect() (batches []*batch, down bool) {
 	if len(batches) > 0 {
 		s.sent++
 		s.handing++
+		if l.waits++; l.waits == 1 {
+			l.asked = time.Now()
+		}
 	}
 	if len(l.ready) > 0 {
 		wake(l.kick)

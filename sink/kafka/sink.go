@@ -67,11 +67,13 @@ type Sink struct {
 	pauses     map[int32]*pause // of brokers that were lost, by id
 	dark       pause            // of the search for any broker
 	open       map[*publish]struct{}
+	unanswered int           // bytes of records that are queued or on the wire
 	sent       int           // requests without an answer
 	handing    int           // those of them that sarama has not written yet
 	quiet      chan struct{} // size 1: one of both went down
 	drained    chan struct{} // size 1: open is empty
 	empty      chan struct{} // size 1: a partition has nothing left
+	room       chan struct{} // size 1: unanswered went down
 	sticky     int           // counts records without a key
 
 	complaint obstacle // why partitions have no leader
@@ -170,7 +172,7 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 	s := &Sink{
 		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
-		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1), empty: make(chan struct{}, 1),
+		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1), empty: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		may:        func() bool { return true },
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
@@ -227,9 +229,11 @@ func (s *Sink) Guard(may func() bool) {
 }
 
 // Publish puts the batch into its partitions' queues. It waits for topics that
-// don't exist yet; an ended ctx then finishes the sink.
+// don't exist yet; an ended ctx then finishes the sink. It waits too while enough is
+// on its way already.
 func (s *Sink) Publish(ctx context.Context, msgs []sink.Message, done func(error)) {
 	err := s.topics.wait(ctx, s.stop, msgs) // outside of the gate: a topic that is missing holds up no commit
+	s.ahead(ctx)                            // outside of the gate too: a commit makes room
 	if err == nil && s.tx != nil {
 		if err = s.tx.enter(ctx, s.stop); err == nil {
 			defer s.tx.leave()
@@ -273,6 +277,7 @@ func (s *Sink) publish(ctx context.Context, msgs []sink.Message, done func(error
 		p := s.route(m)
 		p.queue = append(p.queue, pending{m, of})
 		p.bytes += m.Size()
+		s.unanswered += m.Size()
 		s.list(p)
 	}
 	s.mu.Unlock()
