@@ -76,6 +76,12 @@ func each(t *testing.T, stages []stage, test func(t *testing.T, at stage)) {
 func eachParallel(t *testing.T, stages []stage, test func(t *testing.T, at stage)) {
 	t.Helper()
 	t.Parallel()
+	together(t, stages, test)
+}
+
+// together runs a test on all stages at once.
+func together(t *testing.T, stages []stage, test func(t *testing.T, at stage)) {
+	t.Helper()
 	for _, at := range stages {
 		t.Run(at.String(), func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,38 +87,43 @@ func TestStoppedDuringStart(t *testing.T) {
 // SIGKILL in the middle of a first start: the next one takes it up, and it is no lost place.
 func TestKilledDuringFirstStart(t *testing.T) {
 	eachParallel(t, append(families(2), families(1)...), func(t *testing.T, at stage) {
+		at.shape = harness.Plain // of insertOne
 		for i := range harness.Times(3, 30) {
-			at.shape = harness.Plain // of insertOne
-			s := newScene(t, at).withTopics()
-			proxy := s.proxied()
-			release := func() {}
-			if i%3 == 0 { // an open transaction holds the place up: nothing but the intent is saved
-				tx := s.insertOne()
-				release = func() { _ = tx.Rollback() }
-			}
-			if at.store == inTopic { // made before, so that it can be followed
-				harness.CreateTopic(t, s.checkpoints(), 1, map[string]string{"cleanup.policy": "compact"})
-			}
-			p := s.start()
-			switch i % 3 {
-			case 0:
-				s.intended()
-			case 1: // somewhere in its questions to the server
-				before := proxy.Passed(faultproxy.ToClient)
-				harness.Eventually(t, "it asks the server", func() bool { return proxy.Passed(faultproxy.ToClient) > before+int64(500*i) })
-			case 2: // at its end
-				p.WaitLog(t, "first start", 0)
-			}
-			p.Kill()
-			if i%3 == 0 && !strings.Contains(s.run(0, "checkpoint", "show"), "none") {
-				t.Error("it was killed past its intent")
-			}
-			release()
-			p = s.active()
-			s.commit(20)
-			s.finish(p, "killed during the first start", 0)
+			t.Run(strconv.Itoa(i), func(t *testing.T) { killedDuringFirstStart(t, at, i) })
 		}
 	})
+}
+
+// killedDuringFirstStart kills at one of three moments, which i chooses.
+func killedDuringFirstStart(t *testing.T, at stage, i int) {
+	s := newScene(t, at).withTopics()
+	proxy := s.proxied()
+	release := func() {}
+	if i%3 == 0 { // an open transaction holds the place up: nothing but the intent is saved
+		tx := s.insertOne()
+		release = func() { _ = tx.Rollback() }
+	}
+	if at.store == inTopic { // made before, so that it can be followed
+		harness.CreateTopic(t, s.checkpoints(), 1, map[string]string{"cleanup.policy": "compact"})
+	}
+	p := s.start()
+	switch i % 3 {
+	case 0:
+		s.intended()
+	case 1: // somewhere in its questions to the server
+		before := proxy.Passed(faultproxy.ToClient)
+		harness.Eventually(t, "it asks the server", func() bool { return proxy.Passed(faultproxy.ToClient) > before+int64(500*i) })
+	case 2: // at its end
+		p.WaitLog(t, "first start", 0)
+	}
+	p.Kill()
+	if i%3 == 0 && !strings.Contains(s.run(0, "checkpoint", "show"), "none") {
+		t.Error("it was killed past its intent")
+	}
+	release()
+	p = s.active()
+	s.commit(20)
+	s.finish(p, "killed during the first start", 0)
 }
 
 // intended waits until there is any checkpoint.

@@ -41,7 +41,10 @@ func (s *scene) fill(n int) {
 // A transaction that stays open while others commit: it is delivered when it is
 // committed, the time until then is no lag, and /status tells whose it is.
 func TestLongTransaction(t *testing.T) {
-	eachParallel(t, ends, func(t *testing.T, at stage) {
+	if !harness.Long() { // no slot can be made on its server for as long
+		t.Parallel()
+	}
+	together(t, ends, func(t *testing.T, at stage) {
 		s := newScene(t, at).withTopics()
 		p := s.active()
 		conn, err := s.db.SQL().Conn(t.Context())
