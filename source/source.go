@@ -120,6 +120,13 @@ type OpenTransaction struct {
 	Since time.Time // when it began, or was first seen where the server doesn't tell us
 }
 
+// Sampler is an optional ability of a Source: it reads the newest row of each
+// outbox table that holds any, as the log would show it, so that a record can be shown before it is
+// sent. The row's Tx is a stand-in without a commit time. It changes nothing, takes no lease, and ends soon.
+type Sampler interface {
+	Newest(ctx context.Context) ([]Row, error)
+}
+
 // Snapshotter is an optional ability of a Source: how far a first snapshot is.
 // It may be called from any goroutine.
 type Snapshotter interface {

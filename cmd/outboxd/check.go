@@ -13,6 +13,7 @@ import (
 func checkCommand(ctx context.Context, p *process, args []string) error {
 	f, envFile := flags("check")
 	asJSON := f.Bool("json", false, "as JSON")
+	payload := f.Bool("show-payload", false, "show the value of the newest row's record, too")
 	if err := p.parse(f, args); err != nil {
 		return err
 	}
@@ -21,7 +22,7 @@ func checkCommand(ctx context.Context, p *process, args []string) error {
 	}
 	ctx, cancel := p.brief(ctx)
 	defer cancel()
-	results, err := app.Check(ctx, p.cfg, p.log)
+	results, err := app.Check(ctx, p.cfg, *payload, p.log)
 	if err != nil {
 		return err
 	}

@@ -340,7 +340,7 @@ func TestCheckAlwaysNamesAFix(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:1", stranger.Addr().String()} {
 		for _, scheme := range []string{"postgres", "mysql"} {
 			c := configure(t, "OUTBOXD_SOURCE_URL="+scheme+"://relay@"+address+"/shop", "OUTBOXD_KAFKA_BROKERS="+address, "OUTBOXD_CHECKPOINT=kafka:places")
-			results, err := Check(t.Context(), c, zap.NewNop())
+			results, err := Check(t.Context(), c, false, zap.NewNop())
 			if err != nil || len(results) < 3 {
 				t.Fatal(results, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,14 +14,15 @@ import (
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
+	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/sink/kafka"
 	"github.com/outboxd/outboxd/source"
 	"github.com/outboxd/outboxd/transform"
 )
 
 // Check tries what Run needs and changes nothing. An error means that it could
-// not even begin.
-func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.Result, error) {
+// not even begin. payload shows the value of the record that is previewed.
+func Check(ctx context.Context, c *config.Config, payload bool, log *zap.Logger) ([]preflight.Result, error) {
 	var mappings []preflight.Result
 	validate, err := validator(c, func(m transform.Mapping) { mappings = append(mappings, mappingResult(m)) })
 	if err != nil {
@@ -33,10 +35,15 @@ func Check(ctx context.Context, c *config.Config, log *zap.Logger) ([]preflight.
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	results := append(db.Check(ctx, source.Start(c.Start)), mappings...)
+	readable := !slices.ContainsFunc(results, func(r preflight.Result) bool { return r.Status == preflight.Fail })
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}
-	return mended(append(results, checkStore(ctx, c, log)...)), nil
+	results = mended(append(results, checkStore(ctx, c, log)...))
+	if readable {
+		results = append(results, previews(ctx, c, db, payload)...)
+	}
+	return results, nil
 }
 
 // mended puts each finding on one line and gives what is not OK something to
@@ -83,6 +90,11 @@ func checkStore(ctx context.Context, c *config.Config, log *zap.Logger) []prefli
 		next.Found = "none: the next start is a first one, OUTBOXD_START=" + c.Start
 	}
 	return []preflight.Result{r, next}
+}
+
+func refusalOf(err error) (*sink.Refusal, bool) {
+	var refusal *sink.Refusal
+	return refusal, errors.As(err, &refusal)
 }
 
 func failed(id string, err error) preflight.Result {
