@@ -205,6 +205,23 @@ func (s *Source) resume(ctx context.Context, st start) (*view, error) {
 	return later, nil
 }
 
+// inSnapshot gives a place that is lost in the middle of the first snapshot its way out: no other
+// place goes with what is left to read.
+func inSnapshot(from source.Position, err error) error {
+	const begin = "the first snapshot was not done: run `outboxd checkpoint delete`, and start with OUTBOXD_START=snapshot, which begins it anew; what was published comes again"
+	f := fault.As(err)
+	at, perr := parsePlace(from)
+	switch {
+	case f == nil || perr != nil || at.snapshot == nil:
+		return err
+	case f.Code == fault.CodePositionLost:
+		return fault.Position(f.Code, begin, f.Err, "%s", f.Found)
+	case f.Code == fault.CodeDiverged:
+		return fault.Position(f.Code, otherServer+"; if this one was reset, built anew, or took over and lost transactions: "+begin, f.Err, "%s", f.Found)
+	}
+	return err
+}
+
 // estimate asks the server how many rows are left: of all tables, as it believes, without those that were read.
 func (s *Source) estimate(ctx context.Context, q *session, c *snapshot.Cursor) int64 {
 	var rows int64

@@ -43,7 +43,7 @@ func (q *session) register(serverID uint32, user string) error {
 // Judge implements source.Judge.
 func (s *Source) Judge(ctx context.Context, from source.Position) error {
 	_, err := s.accept(ctx, from)
-	return err
+	return inSnapshot(from, err)
 }
 
 // accept reads a position that was saved, and judges it over a session of its own.
@@ -75,11 +75,11 @@ func (s *Source) accept(ctx context.Context, from source.Position) (start, error
 func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream, error) {
 	st, err := s.accept(ctx, from)
 	if err != nil {
-		return nil, err
+		return nil, inSnapshot(from, err)
 	}
 	rest, err := s.restOf(ctx, st)
 	if err != nil {
-		return nil, err
+		return nil, inSnapshot(from, err)
 	}
 	at := st.at
 	st.at = at.reading(nil)

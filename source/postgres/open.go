@@ -45,7 +45,7 @@ func (s *Source) Judge(ctx context.Context, from source.Position) error {
 	}
 	defer closePgConn(rep)
 	_, err = s.judge(ctx, conn, rep, at)
-	return err
+	return s.inSnapshot(at, err)
 }
 
 // Open implements source.Source. All questions go over a session of their own
@@ -65,6 +65,7 @@ func (s *Source) Open(ctx context.Context, from source.Position) (source.Stream,
 		return nil, err
 	}
 	at, err = s.judge(ctx, conn, rep, at)
+	err = s.inSnapshot(at, err)
 	dec := newDecoder(at.at(nil), s.wanted(), s.log)
 	if s.cfg.MessagePrefix != "" {
 		dec.messages = &messages{prefix: s.cfg.MessagePrefix, log: s.log, shapes: map[string]*source.Table{}}

@@ -90,9 +90,9 @@ func (s *Source) judgePublication(ctx context.Context, conn *pgx.Conn, at place)
 	}
 	switch {
 	case p == nil:
-		return nil, fault.Position(fault.CodePublicationLost, s.anew(), nil, "publication %q is gone: its slot can't decode without it", s.cfg.Publication)
+		return nil, fault.Position(fault.CodePublicationLost, s.anewAt(at), nil, "publication %q is gone: its slot can't decode without it", s.cfg.Publication)
 	case p.oid != at.publication:
-		return nil, fault.Position(fault.CodePublicationLost, s.anew(), nil,
+		return nil, fault.Position(fault.CodePublicationLost, s.anewAt(at), nil,
 			"publication %q was dropped and made anew since the checkpoint: rows committed without it are not in the stream", s.cfg.Publication)
 	case s.lacks(p) != "":
 		return nil, fault.Position(fault.CodePublicationLost,

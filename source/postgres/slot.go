@@ -319,6 +319,28 @@ func anew(slot string) string {
 	return fmt.Sprintf("rows committed since the last saved place may be missing in Kafka: compare first; then drop the slot if it is there (%s), run `outboxd checkpoint delete`, and start with OUTBOXD_START=now", dropSlotSQL(slot))
 }
 
+// anewAt is anew for a place that may be in the middle of the first snapshot, whose rest OUTBOXD_START=now would leave out.
+func (s *Source) anewAt(at place) string {
+	if at.snapshot == nil {
+		return s.anew()
+	}
+	return fmt.Sprintf("the first snapshot was not done: drop the slot if it is there (%s), run `outboxd checkpoint delete`, and start with OUTBOXD_START=snapshot, which begins it anew; what was published comes again", dropSlotSQL(s.cfg.Slot))
+}
+
+// inSnapshot gives a place that is lost in the middle of the first snapshot its way out: no other place goes with what is left to read.
+func (s *Source) inSnapshot(at place, err error) error {
+	f := fault.As(err)
+	switch {
+	case f == nil || at.snapshot == nil:
+		return err
+	case f.Code == fault.CodePositionLost:
+		return fault.Position(f.Code, s.anewAt(at), f.Err, "%s", f.Found)
+	case f.Code == fault.CodeDiverged:
+		return fault.Position(f.Code, "if this is not the server to go on with, point OUTBOXD_SOURCE_URL at the one that is; else: "+s.anewAt(at), f.Err, "%s", f.Found)
+	}
+	return err
+}
+
 func (s *Source) mustBeEmpty(ctx context.Context, conn *pgx.Conn) error {
 	t, found, err := s.hasRows(ctx, conn)
 	if err != nil || !found {
