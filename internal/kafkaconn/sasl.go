@@ -63,6 +63,9 @@ func (s *SASL) mayBeSeen(remote net.Addr, address string) error {
 // leastPause is more than the second within which a broker takes no further login.
 const leastPause = 1050 * time.Millisecond
 
+// slack is left to what is sent just before: it must get there while the login lives.
+const slack = time.Second
+
 // login logs in on a connection on which nothing is on the wire, and gives the
 // time by which it has to be done again; zero: never.
 func (s *SASL) login(ctx context.Context, c net.Conn) (time.Time, error) {
@@ -85,7 +88,7 @@ func (s *SASL) login(ctx context.Context, c net.Conn) (time.Time, error) {
 		case token == nil && lifetime > 0:
 			// Like the Java client, and not all connections at the same time.
 			pause := time.Duration(float64(lifetime) * (0.85 + rand.Float64()*0.1))
-			return time.Now().Add(max(pause, leastPause)), nil
+			return time.Now().Add(max(min(pause, lifetime-slack), leastPause)), nil
 		case token == nil:
 			return time.Time{}, nil
 		}

@@ -56,10 +56,10 @@ func (c *conn) Write(b []byte) (int, error) {
 		}
 	}
 	c.mu.Lock()
-	c.waiting++
-	if time.Since(c.last) >= stillTime && c.watch == nil {
+	if c.waiting <= 0 && time.Since(c.last) >= stillTime && c.watch == nil {
 		c.watch = time.AfterFunc(soon, c.bury)
 	}
+	c.waiting++
 	c.last = time.Now()
 	c.mu.Unlock()
 	return c.Conn.Write(b)
@@ -72,8 +72,8 @@ func (c *conn) bury() {
 	dead := c.dead
 	c.mu.Unlock()
 	if dead {
+		c.dialer.suspect() // before anybody hears of it and tries one of them
 		_ = c.Conn.Close()
-		c.dialer.suspect()
 	}
 }
 

@@ -54,7 +54,7 @@ func (p *Proxy) copy(l *link, d Direction) {
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if sendErr := p.send(l.gone, to, buf[:n], d); errors.Is(sendErr, errSpent) {
+			if sendErr := p.send(l, to, buf[:n], d); errors.Is(sendErr, errSpent) {
 				p.Cut()
 				err = sendErr
 			} else if sendErr != nil {
@@ -64,7 +64,7 @@ func (p *Proxy) copy(l *link, d Direction) {
 		if err == nil {
 			continue
 		}
-		if errors.Is(err, io.EOF) && p.open(l.gone, d) == nil {
+		if errors.Is(err, io.EOF) && p.open(l, d) == nil {
 			_ = to.CloseWrite()
 			return
 		}
@@ -74,8 +74,8 @@ func (p *Proxy) copy(l *link, d Direction) {
 }
 
 // send writes data once the faults of the direction allow it.
-func (p *Proxy) send(gone context.Context, to *net.TCPConn, data []byte, d Direction) error {
-	if err := p.open(gone, d); err != nil {
+func (p *Proxy) send(l *link, to *net.TCPConn, data []byte, d Direction) error {
+	if err := p.open(l, d); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -96,8 +96,8 @@ func (p *Proxy) send(gone context.Context, to *net.TCPConn, data []byte, d Direc
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-gone.Done():
-			return gone.Err()
+		case <-l.gone.Done():
+			return l.gone.Err()
 		}
 	}
 	if _, err := to.Write(data); err != nil {
@@ -109,19 +109,20 @@ func (p *Proxy) send(gone context.Context, to *net.TCPConn, data []byte, d Direc
 	return nil
 }
 
-// open waits until the direction is not stalled, or the link is gone.
-func (p *Proxy) open(gone context.Context, d Direction) error {
+// open waits until the direction is not stalled, or the link is gone. One that
+// is forgotten stays stalled.
+func (p *Proxy) open(l *link, d Direction) error {
 	for {
 		p.mu.Lock()
-		stalled, changed := p.ways[d].stalled, p.changed
+		stalled, changed := p.ways[d].stalled || l.forgotten, p.changed
 		p.mu.Unlock()
 		if !stalled {
 			return nil
 		}
 		select {
 		case <-changed:
-		case <-gone.Done():
-			return gone.Err()
+		case <-l.gone.Done():
+			return l.gone.Err()
 		}
 	}
 }

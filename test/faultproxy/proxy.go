@@ -51,6 +51,8 @@ type link struct {
 	sides [2]*net.TCPConn
 	gone  context.Context // ends when the link does
 	end   context.CancelFunc
+
+	forgotten bool // nothing of it goes anywhere any more
 }
 
 // New starts a proxy in front of target ("host:port") on a free loopback port.
@@ -115,6 +117,16 @@ func (p *Proxy) Cut() {
 // Stall forwards nothing in a direction, while connections are still taken
 // and stay open, until Heal.
 func (p *Proxy) Stall(d Direction) { p.each(d, func(w *way) { w.stalled = true }) }
+
+// Forget drops what comes on connections that are open now, for ever and without
+// a word, as a NAT does that has forgotten them. Those that follow work.
+func (p *Proxy) Forget() {
+	p.change(func() {
+		for l := range p.links {
+			l.forgotten = true
+		}
+	})
+}
 
 // Delay holds each piece of data back for that long.
 func (p *Proxy) Delay(d Direction, by time.Duration) { p.each(d, func(w *way) { w.delay = by }) }

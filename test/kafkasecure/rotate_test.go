@@ -25,7 +25,7 @@ func scene(t *testing.T, address string, exactlyOnce bool, settings ...string) *
 func underLoad(t *testing.T, o *harness.Outbox, done func() bool) {
 	t.Helper()
 	harness.Eventually(t, "it has come about under load", func() bool {
-		o.Commit(t, 20)
+		o.Commit(t, 5)
 		return done()
 	})
 }
@@ -43,6 +43,7 @@ func lost(p *harness.Process) (n int) {
 // The broker lets a login live for 2.5 s, and hangs up on who goes on without
 // another (KIP-368). It is made again on the connection there is.
 func TestLoginIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name        string
 		exactlyOnce bool

@@ -30,10 +30,10 @@ kafka_java() { # NAME JAVA_OPTION... -- CLASS ARG...   replaces the shell
   exec setsid "${run[@]}"
 }
 
-# A member of the cluster has a second listener, whose advertised address nobody
+# A member of the cluster, and the secured broker, has one more listener, whose advertised address nobody
 # listens at but a proxy of the test that wants one.
 kafka_settings() { # NAME
-  local node=1 at voters proxied='' m
+  local node=1 at voters behind='' advertised m
   case $1 in kafka3-*) node=${1#kafka3-} ;; esac
   at=PLAINTEXT://127.0.0.1:$(port "$1")
   voters=1@127.0.0.1:$(controller_port "$1")
@@ -41,7 +41,6 @@ kafka_settings() { # NAME
     cat "$here/kafka/cluster.properties"
     voters=
     for m in "${CLUSTER[@]}"; do voters+=${voters:+,}${m#kafka3-}@127.0.0.1:$(controller_port "$m"); done
-    proxied=,PROXIED://127.0.0.1
   fi
   if [ "$1" = kafka-secure ]; then
     cat "$here/kafka/secure.properties"
@@ -50,8 +49,9 @@ kafka_settings() { # NAME
     for m in SSL MTLS SASL_SSL SASL_PLAINTEXT; do at+=,$m://127.0.0.1:$(port_secure $m); done
   fi
   echo "node.id=$node"
-  echo "listeners=$at,CONTROLLER://127.0.0.1:$(controller_port "$1")${proxied:+$proxied:$(port_behind "$1")}"
-  echo "advertised.listeners=$at${proxied:+$proxied:$(port_proxied "$1")}"
+  case $1 in kafka3-*) behind=$(port_behind "$1") advertised=$(port_proxied "$1") ;; kafka-secure) behind=$(port_secure PROXIED) advertised=$((behind + 1)) ;; esac
+  echo "listeners=$at,CONTROLLER://127.0.0.1:$(controller_port "$1")${behind:+,PROXIED://127.0.0.1:$behind}"
+  echo "advertised.listeners=$at${behind:+,PROXIED://127.0.0.1:$advertised}"
   echo "controller.quorum.voters=$voters"
   echo "log.dirs=$(data "$1")"
 }

@@ -47,7 +47,7 @@ controller_port() { case $1 in kafka3-*) echo $((19120 + ${1#kafka3-} + OFFSET))
 first_port() { echo $((19110 + ${1#kafka3-} + OFFSET)); }
 port_behind() { echo $((19130 + ${1#kafka3-} + OFFSET)); }
 # Of the broker with TLS and logins, by listener.
-port_secure() { case $1 in SSL) echo $((19162 + OFFSET)) ;; MTLS) echo $((19163 + OFFSET)) ;; SASL_SSL) echo $((19164 + OFFSET)) ;; SASL_PLAINTEXT) echo $((19165 + OFFSET)) ;; esac; }
+port_secure() { case $1 in SSL) echo $((19162 + OFFSET)) ;; MTLS) echo $((19163 + OFFSET)) ;; SASL_SSL) echo $((19164 + OFFSET)) ;; SASL_PLAINTEXT) echo $((19165 + OFFSET)) ;; PROXIED) echo $((19166 + OFFSET)) ;; esac; }
 port_proxied() { echo $((19140 + ${1#kafka3-} + OFFSET)); }
 
 # variable NAME: the environment variable that holds the service's address.
@@ -82,6 +82,7 @@ print_env() {
   printf 'export OUTBOXD_TEST_KAFKA3_PROXIED='
   for s in "${CLUSTER[@]}"; do printf '127.0.0.1:%d=127.0.0.1:%d,' "$(port_proxied "$s")" "$(port_behind "$s")"; done | sed 's/,$/\n/'
   for s in SSL MTLS SASL_SSL SASL_PLAINTEXT; do printf "export OUTBOXD_TEST_KAFKA_SECURE_%s='127.0.0.1:%d'\n" "$s" "$(port_secure "$s")"; done
+  printf "export OUTBOXD_TEST_KAFKA_SECURE_PROXIED='127.0.0.1:%d=127.0.0.1:%d'\n" "$(($(port_secure PROXIED) + 1))" "$(port_secure PROXIED)"
   printf "export OUTBOXD_TEST_KAFKA_SECURE_CERTIFICATES='%s'\n" "$RUN/kafka-secure/certificates"
   printf "export OUTBOXD_TEST_KAFKA_LIBS='%s'\n" "$(kafka_folder kafka)/libs" # the Java client is in there
   printf "export OUTBOXD_TEST_CTL='%s'\n" "$here/ctl"
