@@ -19,7 +19,9 @@ func TestSnapshotOfSeveralTables(t *testing.T) {
 		d.exec(t, "CREATE TABLE `Parted.Box` (id BIGINT, at DATETIME NOT NULL, aggregate_id VARCHAR(40), payload JSON, PRIMARY KEY (at, id)) "+
 			"PARTITION BY RANGE COLUMNS (at) (PARTITION p1 VALUES LESS THAN ('2026-01-01'), PARTITION p2 VALUES LESS THAN (MAXVALUE))")
 		d.exec(t, `CREATE TABLE blank (id INT PRIMARY KEY, aggregate_id VARCHAR(40), payload JSON)`)
-		d.fill(t, "INSERT INTO `Parted.Box` VALUES ", 1500, func(i int) string { return fmt.Sprintf("(%d, TIMESTAMP '2026-01-01 00:00:00' + INTERVAL %d HOUR, 'p', NULL)", i, i-750) })
+		d.fill(t, "INSERT INTO `Parted.Box` VALUES ", 1500, func(i int) string {
+			return fmt.Sprintf("(%d, TIMESTAMP '2026-01-01 00:00:00' + INTERVAL %d HOUR, 'p', NULL)", i, i-750)
+		})
 		c := d.config()
 		c.Tables = append(c.Tables, mysql.TableName{Name: "blank"}, mysql.TableName{Name: "Parted.Box"})
 		s := newSource(t, c)
