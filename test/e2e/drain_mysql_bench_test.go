@@ -88,3 +88,34 @@ func copyLog(b *testing.B, db *harness.MySQL) time.Duration {
 	}
 	return time.Since(began)
 }
+
+// BenchmarkForeignMySQL has another table of the server written to in transactions of one
+// row, about 5,000 a second, and tells how much of a core the binary takes.
+//
+//	go test -run - -bench ForeignMySQL -benchtime 1x ./e2e
+func BenchmarkForeignMySQL(b *testing.B) {
+	db := harness.NewMySQL(b, "mysql")
+	db.CreateOutbox(b, harness.Plain)
+	db.Exec(b, "CREATE TABLE busy (id INT, filler VARCHAR(200))")
+	db.Exec(b, `CREATE PROCEDURE fill(n INT) BEGIN
+		DECLARE i INT DEFAULT 0;
+		WHILE i < n DO
+			INSERT INTO busy VALUES (i, REPEAT('x', 200));
+			SET i = i + 1;
+			IF i % 50 = 0 THEN DO SLEEP(0.007); END IF;
+		END WHILE; END`)
+	p := harness.Start(b, harness.Command{Dir: b.TempDir(), Env: map[string]string{
+		"OUTBOXD_SOURCE_URL": db.URL("cdc") + "?ssl-mode=DISABLED", "OUTBOXD_KAFKA_BROKERS": strings.Join(harness.Brokers(b), ","), "OUTBOXD_CHECKPOINT": "file:" + checkpointFile,
+	}})
+	p.WaitActive(b)
+	const transactions = 25_000
+	var took, used time.Duration
+	for b.Loop() {
+		before, began := harness.CPU(p.PID()), time.Now()
+		db.Exec(b, fmt.Sprintf("CALL fill(%d)", transactions))
+		took += time.Since(began)
+		used += harness.CPU(p.PID()) - before
+	}
+	b.ReportMetric(float64(transactions*b.N)/took.Seconds(), "tx/s")
+	b.ReportMetric(100*used.Seconds()/took.Seconds(), "%core")
+}
