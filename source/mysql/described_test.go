@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,34 @@ func TestDescribedAnewAfterDDL(t *testing.T) {
 	b, _ := d.batch()
 	if asked != 2 || b.Rows[3].Table.Columns[1].Name != name || b.Rows[2].Table.Columns[1].Name != "k" {
 		t.Errorf("asked %d times, %+v", asked, b.Rows)
+	}
+}
+
+// binlog_row_metadata is changed while the log is read: the table is asked only where the log has no names.
+func TestDescribedWhereNotNamed(t *testing.T) {
+	t.Parallel()
+	l, d := &binlog{pos: 4}, testDecoder(inFile)
+	asked := 0
+	d.describe = func(TableName, time.Time) ([]describedColumn, error) {
+		asked++
+		c := outboxDescribed()
+		c[1].name = "described"
+		return c, nil
+	}
+	named := func(full bool) wire { // without a sign that is shown with zeros, which the table would be asked for
+		columns := slices.Clone(outboxCols)
+		columns[0].unsigned = !full
+		return l.tableMap(77, "shop", "outbox", full, columns...)
+	}
+	var names []string
+	for i, full := range []bool{true, false, false, true, false} {
+		mustFeed(t, d, l.anonymous(), l.query("BEGIN"), named(full), l.row(uint64(i)), l.xid())
+		b, _ := d.batch()
+		names = append(names, b.Rows[0].Table.Columns[1].Name)
+	}
+	equal(t, "names", names, "k", "described", "described", "k", "described")
+	if asked != 2 {
+		t.Errorf("the table was asked %d times", asked)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/source"
 	"github.com/outboxd/outboxd/source/mysql"
+	"github.com/outboxd/outboxd/test/harness"
 )
 
 // hidden are columns that a client does not name, before and between those it does. On MySQL a
@@ -121,6 +122,38 @@ func TestSchemaChangesWhileRead(t *testing.T) {
 		d.exec(t, "RENAME TABLE outbox TO old, ghost TO outbox") // as gh-ost and pt-osc end
 		d.exec(t, "INSERT INTO outbox (id, a, x, d) VALUES (6, 'a6', 'x6', 6)")
 		next(map[string]string{"a": "a6", "x": "x6", "d": "6.00"})
+	})
+}
+
+// A column is added at any place, in place or by a copy, between statements of thousands of rows (A38).
+func TestColumnAddedBetweenLargeInserts(t *testing.T) {
+	eachServer(t, func(t *testing.T, server string) {
+		t.Parallel()
+		d, st := opened(t, server, "CREATE TABLE outbox (id INT, a INT UNSIGNED, b VARCHAR(20))")
+		n := harness.Times(500, 10000)
+		insert := func(columns, values string) {
+			t.Helper()
+			d.exec(t, "INSERT INTO outbox ("+columns+") VALUES "+strings.TrimSuffix(strings.Repeat("("+values+"),", n), ","))
+			got, _ := rows(t, st, n)
+			want := strings.Split(strings.ReplaceAll(values, "'", ""), ", ")
+			for i, name := range strings.Split(columns, ", ") {
+				for _, r := range got {
+					if v := r.Values[r.Table.Column(name)].Data; string(v) != want[i] {
+						t.Fatalf("%s is %q, want %s", name, v, want[i])
+					}
+				}
+			}
+		}
+		columns, values := "id, a, b", "1, 4294967295, 'bb'"
+		insert(columns, values)
+		for i, place := range []string{"FIRST", "AFTER a", ""} {
+			for _, algorithm := range []string{"COPY", "INSTANT"} {
+				name := fmt.Sprintf("added_%d_%s", i, algorithm)
+				d.exec(t, fmt.Sprintf("ALTER TABLE outbox ADD %s INT UNSIGNED %s, ALGORITHM=%s", name, place, algorithm))
+				columns, values = columns+", "+name, values+fmt.Sprintf(", %d", 4294967290+i)
+				insert(columns, values)
+			}
+		}
 	})
 }
 
