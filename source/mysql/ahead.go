@@ -119,6 +119,9 @@ func (a *ahead) read(ctx context.Context, conn net.Conn, heard func(), log *zap.
 			if err := conn.SetReadDeadline(time.Now().Add(silenceLimit)); err != nil {
 				return fmt.Errorf("read the log ahead: %w", err)
 			}
+			if ctx.Err() != nil { // it ended before: the deadline that ended it is undone
+				return context.Cause(ctx)
+			}
 		}
 		head, err := r.Peek(4)
 		length := 0

@@ -1,9 +1,12 @@
 package mysql
 
 import (
+	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -110,6 +113,25 @@ func TestAhead(t *testing.T) {
 				t.Errorf("read up to %s", a.at)
 			}
 		})
+	}
+}
+
+// Whoever closes the stream meanwhile is not held up.
+func TestAheadEnds(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe() // a server that says nothing
+	defer theirs.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &ahead{end: logPlace{"binlog.000007", 1000}}
+	ended := make(chan error)
+	go func() { ended <- a.read(ctx, ours, cancel, zap.NewNop()) }() // heard, and then closed
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the server")
 	}
 }
 
