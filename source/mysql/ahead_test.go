@@ -130,7 +130,7 @@ func TestAheadEnds(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(silenceLimit / 2):
 		t.Error("it waits for the server")
 	}
 }
