@@ -1,15 +1,16 @@
 // Package admin is the HTTP server an operator, an orchestrator and Prometheus
-// ask: /livez, /readyz, /metrics and /status. It only reads, is fed by functions,
+// ask: /livez, /readyz, /metrics, /status, and the page at /. It only reads, is fed by functions,
 // and knows neither the engine nor the metrics library.
 //
-// It is open to whoever reaches its address, so it shows no secret and no
-// payload, takes GET and HEAD alone, bounds every request, and refuses Host
+// It is open to whoever reaches its address unless a view token guards page and
+// status, so it shows no secret, and a payload only when told to; it takes GET and HEAD alone, bounds every request, and refuses Host
 // names it does not know: a web page in somebody's browser that points its own
 // name at this address (DNS rebinding) gets nothing.
 package admin
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,6 +36,12 @@ const answerLimit = 5 * time.Second
 type Config struct {
 	// Report tells the connector's state. It is called from any goroutine.
 	Report func() Report
+	// Activity tells what the page shows beside the report; nil: nothing.
+	Activity func() Activity
+	// Source and Sink tell what is connected; without secrets.
+	Source, Sink string
+	// ViewToken guards /, /events and /status; nil: they are open. It is asked at each request.
+	ViewToken func() (string, error)
 	// Metrics serves /metrics; nil: not found.
 	Metrics http.Handler
 	Limits  Limits
@@ -45,9 +54,13 @@ type Config struct {
 
 // Server serves HTTP between Start and Shutdown, which are called by one goroutine.
 type Server struct {
-	cfg  Config
-	http http.Server
-	done chan struct{} // closed when the serving goroutine ended; nil before Start
+	cfg     Config
+	http    http.Server
+	page    page
+	samples samples
+	viewers atomic.Int32
+	quit    chan struct{} // closed when the server stops: feeds never end by themselves
+	done    chan struct{} // closed when the serving goroutine ended; nil before Start
 }
 
 // New makes a Server. Nothing listens before Start.
@@ -56,7 +69,7 @@ func New(cfg Config) *Server {
 		cfg.Now = time.Now
 	}
 	cfg.Limits = cfg.Limits.orDefault()
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, page: newPage(), quit: make(chan struct{})}
 	s.http = http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: 5 * time.Second,
@@ -65,6 +78,7 @@ func New(cfg Config) *Server {
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
+	s.http.RegisterOnShutdown(sync.OnceFunc(func() { close(s.quit) }))
 	return s
 }
 
@@ -81,8 +95,11 @@ func (s *Server) Start(addr string) (net.Addr, error) {
 		s.http.ErrorLog = l
 	}
 	s.done = make(chan struct{})
+	watching, end := context.WithCancel(context.Background())
+	go s.watch(watching)
 	go func() {
 		defer close(s.done)
+		defer end()
 		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			s.cfg.Log.Error("HTTP server ended", zap.Error(err))
 		}
@@ -109,7 +126,9 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/livez", timely(s.livez))
 	mux.Handle("/readyz", timely(s.readyz))
-	mux.Handle("/status", timely(s.status))
+	mux.Handle("/status", s.guarded(timely(s.status)))
+	mux.Handle("/", s.guarded(timely(s.root)))
+	mux.Handle("/events", s.guarded(http.HandlerFunc(s.feed)))
 	if s.cfg.Metrics != nil {
 		mux.Handle("/metrics", s.cfg.Metrics)
 	}
@@ -164,6 +183,27 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	r, now := s.cfg.Report(), s.cfg.Now()
 	answer(w, http.StatusOK, newStatus(r, s.cfg.Limits.Ready(r, now), now))
+}
+
+// guarded asks for the view token: as a bearer token, or as the password of
+// basic authentication, which a browser asks its user for.
+func (s *Server) guarded(h http.Handler) http.Handler {
+	if s.cfg.ViewToken == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		want, err := s.cfg.ViewToken()
+		got, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !bearer {
+			_, got, _ = r.BasicAuth()
+		}
+		if err != nil || want == "" || subtle.ConstantTimeCompare([]byte(got), []byte(want)) != 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="outboxd", charset="UTF-8"`)
+			answer(w, http.StatusUnauthorized, problem{"the view token is needed: as a bearer token, or as the password to any user name"})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // knows reports whether a Host header may be answered. Browsers always send

@@ -70,7 +70,9 @@ func TestPaths(t *testing.T) {
 		{"post", moving, "POST", "/readyz", 405, "only GET and HEAD"},
 		{"delete nowhere", moving, "DELETE", "/nowhere", 405, "only GET and HEAD"},
 		{"nowhere", moving, "GET", "/nowhere", 404, ""},
-		{"root", moving, "GET", "/", 404, ""},
+		{"page", moving, "GET", "/", 200, "<title>"},
+		{"page, head", moving, "HEAD", "/", 200, ""},
+		{"feed, head", moving, "HEAD", "/events", 200, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +241,7 @@ func TestShutdownCuts(t *testing.T) {
 	t.Parallel()
 	asked, free := make(chan struct{}), make(chan struct{})
 	s := newServer(Report{})
-	s.cfg.Report = func() Report { close(asked); <-free; return Report{} }
+	s.http.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(asked); <-free })
 	addr, err := s.Start("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/outboxd/outboxd/checkpoint"
+	"github.com/outboxd/outboxd/internal/activity"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/pipeline"
@@ -431,11 +432,11 @@ func TestHostsMayBeAskedFor(t *testing.T) {
 	t.Parallel()
 	c := configure(t, "OUTBOXD_HTTP_ADDR=127.0.0.1:0", "OUTBOXD_HTTP_HOSTS=relay.example")
 	log, seen := logs()
-	engine, m, err := build(c, Build{}, newStore(c, log), nil, log)
+	engine, m, err := build(c, Build{}, newStore(c, log), activity.New(activity.Config{}), nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shut, err := serve(c, Build{}, engine, m, log)
+	shut, err := serve(c, Build{}, engine, m, activity.New(activity.Config{}), log)
 	if err != nil {
 		t.Fatal(err)
 	}

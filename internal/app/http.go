@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/activity"
 	"github.com/outboxd/outboxd/internal/admin"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/metrics"
@@ -14,13 +16,14 @@ import (
 )
 
 // serve starts HTTP, unless it is off. Calling the result ends it.
-func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, log *zap.Logger) (shut func(), err error) {
+func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, seen *activity.Activity, log *zap.Logger) (shut func(), err error) {
 	if c.HTTPAddr == "" {
 		return func() {}, nil
 	}
 	log = log.Named("http")
 	s := admin.New(admin.Config{
-		Report:  func() admin.Report { return report(c.Name, b.Version, e.Status(), snapshotOf(e.Source), time.Now()) },
+		Report:   func() admin.Report { return report(c.Name, b.Version, e.Status(), snapshotOf(e.Source), time.Now()) },
+		Activity: seen.Seen, Source: c.Source.URL, Sink: sinkText(c), ViewToken: c.HTTPViewToken,
 		Metrics: m.Handler(), Hosts: c.HTTPHosts, Log: log,
 	})
 	addr, err := s.Start(c.HTTPAddr)
@@ -35,6 +38,14 @@ func serve(c *config.Config, b Build, e *pipeline.Engine, m *metrics.Metrics, lo
 			log.Debug("shut down", zap.Error(err))
 		}
 	}, nil
+}
+
+// sinkText names where events go.
+func sinkText(c *config.Config) string {
+	if c.Sink == "kafka" {
+		return "kafka " + strings.Join(c.Kafka.Brokers, ",")
+	}
+	return c.Sink
 }
 
 // snapshotOf tells of a first snapshot, if the source has such a thing.

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/activity"
 	"github.com/outboxd/outboxd/internal/config"
 	"github.com/outboxd/outboxd/internal/metrics"
 	"github.com/outboxd/outboxd/internal/pipeline"
@@ -21,7 +22,8 @@ type Build struct{ Version, Commit string }
 // (the drain is cut), or something happens that does not mend itself. stdout
 // is where the stdout sink writes.
 func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, stdout io.Writer, log *zap.Logger) (err error) {
-	log = log.With(zap.String("name", c.Name))
+	seen := activity.New(activity.Config{HideKeys: c.HideKeys, ShowPayloads: c.ShowPayloads})
+	log = log.WithOptions(zap.WrapCore(seen.Core)).With(zap.String("name", c.Name))
 	st := newStore(c, log)
 	defer func() { err = errors.Join(err, st.Close()) }()
 	if c.Checkpoint.Topic == "" { // a topic is judged when it is loaded from, for brokers may have to be waited for
@@ -29,11 +31,11 @@ func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, s
 			return err
 		}
 	}
-	engine, m, err := build(c, b, st, stdout, log)
+	engine, m, err := build(c, b, st, seen, stdout, log)
 	if err != nil {
 		return err
 	}
-	shut, err := serve(c, b, engine, m, log)
+	shut, err := serve(c, b, engine, m, seen, log)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func Run(ctx context.Context, stop <-chan struct{}, c *config.Config, b Build, s
 }
 
 // build makes everything that needs no connection.
-func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logger) (*pipeline.Engine, *metrics.Metrics, error) {
+func build(c *config.Config, b Build, st store, seen *activity.Activity, stdout io.Writer, log *zap.Logger) (*pipeline.Engine, *metrics.Metrics, error) {
 	validate, err := validator(c, logMapping(log))
 	if err != nil {
 		return nil, nil, err
@@ -68,11 +70,17 @@ func build(c *config.Config, b Build, st store, stdout io.Writer, log *zap.Logge
 	if err != nil {
 		return nil, nil, err
 	}
+	hooks := m.Hooks()
+	count := hooks.Delivered
+	hooks.Delivered = func(table, topic string, n int) {
+		count(table, topic, n)
+		seen.Delivered(topic, n)
+	}
 	engine = pipeline.New(pipeline.Config{
-		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: router.Route, Start: source.Start(c.Start),
+		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: seen.Watch(router.Route), Start: source.Start(c.Start),
 		BufferEvents: c.BufferEvents, BufferBytes: c.BufferBytes,
 		CheckpointInterval: c.Checkpoint.Interval, CheckpointMaxEvents: c.Checkpoint.MaxEvents,
-		DrainTimeout: c.DrainTimeout, StartTimeout: c.StartTimeout, Transactions: newTransactions(c), Hooks: m.Hooks(), Log: log.Named("pipeline"),
+		DrainTimeout: c.DrainTimeout, StartTimeout: c.StartTimeout, Transactions: newTransactions(c), Hooks: hooks, Log: log.Named("pipeline"),
 	})
 	return engine, m, nil
 }

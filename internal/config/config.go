@@ -42,8 +42,12 @@ type Config struct {
 
 	HTTPAddr  string   // empty: no HTTP
 	HTTPHosts []string // names that may be asked for, beside IP addresses and localhost
-	LogLevel  string   // debug, info, warn, error
-	LogFormat string   // json, console; empty: console on a terminal, else json
+	// HTTPViewToken guards page and status; nil: they are open.
+	HTTPViewToken Secret
+	ShowPayloads  bool   // of the last events, on the page
+	HideKeys      bool   // the same for keys
+	LogLevel      string // debug, info, warn, error
+	LogFormat     string // json, console; empty: console on a terminal, else json
 
 	values []Value
 }

@@ -10,9 +10,6 @@ func laterRows() []Variable {
 		{"DEAD_LETTER_TOPIC", "where refused events are parked", ""},
 		{"PARK_MAX", "how many events may be parked", ""},
 		{"HTTP_TOKEN", "acting endpoints", ""},
-		{"HTTP_VIEW_TOKEN", "a guard before page and status", ""},
-		{"HTTP_SHOW_PAYLOADS", "payloads on the page", "false"},
-		{"HIDE_KEYS", "keys hidden on the page", "false"},
 	}
 	out := make([]Variable, len(rows))
 	for i, r := range rows {

@@ -308,6 +308,7 @@ func suits(name string, s Source) bool {
 func (l *loader) derive() {
 	c := l.c
 	c.Source.Password = l.password("OUTBOXD_SOURCE_PASSWORD", "OUTBOXD_SOURCE_URL")
+	c.HTTPViewToken = l.taken["OUTBOXD_HTTP_VIEW_TOKEN"].secret
 	if c.SetupURL.URL != "" {
 		c.SetupURL.Password = l.password("", "OUTBOXD_SETUP_URL")
 	}

@@ -240,7 +240,7 @@ func runtimeRows() []Variable {
 
 func outsideRows() []Variable {
 	return []Variable{
-		{Name: "OUTBOXD_HTTP_ADDR", Default: "127.0.0.1:8080", Meaning: "where `/livez`, `/readyz`, `/status` and `/metrics` are served",
+		{Name: "OUTBOXD_HTTP_ADDR", Default: "127.0.0.1:8080", Meaning: "where `/livez`, `/readyz`, `/metrics`, `/status` and the page at `/` are served",
 			kind: kind{"[host]:port, or off", func(c *Config, v string) error {
 				if v == "off" {
 					return nil
@@ -257,6 +257,12 @@ func outsideRows() []Variable {
 			}}},
 		{Name: "OUTBOXD_HTTP_HOSTS", Unset: "none", Meaning: "host names that may be asked for, beside IP addresses and `localhost`; another Host header is refused, against DNS rebinding",
 			kind: kind{"a list of host names without port", func(c *Config, v string) (err error) { c.HTTPHosts, err = parseHosts(v); return err }}},
+		{Name: "OUTBOXD_HTTP_VIEW_TOKEN", Unset: "none: page and status are open", Secret: true, Meaning: "guards the page and `/status`: a bearer token, or the password to any user name, for which a browser asks; probes and `/metrics` stay open",
+			kind: kind{"any text", func(*Config, string) error { return nil }}},
+		{Name: "OUTBOXD_HTTP_SHOW_PAYLOADS", Default: "false", Meaning: "whether the page shows the first 1 KiB of the last events' payloads",
+			kind: boolean(func(c *Config) *bool { return &c.ShowPayloads })},
+		{Name: "OUTBOXD_HIDE_KEYS", Default: "false", Meaning: "whether the page hides the keys of the last events",
+			kind: boolean(func(c *Config) *bool { return &c.HideKeys })},
 		{Name: "OUTBOXD_LOG_LEVEL", Default: "info", Meaning: "least level that is logged",
 			kind: choice(func(c *Config) *string { return &c.LogLevel }, []string{"debug", "info", "warn", "error"})},
 		{Name: "OUTBOXD_LOG_FORMAT", Unset: "json; console on a terminal", Meaning: "form of the log, which goes to stderr",
