@@ -641,6 +641,7 @@ func TestTablesWithAliases(t *testing.T) {
 		"OUTBOXD_SOURCE_URL=postgres://u@h/shop", "OUTBOXD_KAFKA_BROKERS=k1", "OUTBOXD_TABLES=Orders=shop.outbox_orders, bills = billing.\"Outbox\",plain",
 		"OUTBOXD_COLUMN_ID=key", "OUTBOXD_TOPIC=all.{table}", "OUTBOXD_TABLE_ORDERS_COLUMN_ID=uid", "OUTBOXD_TABLE_ORDERS_TOPIC_ROUTE_REGEX=(.*)",
 		"OUTBOXD_TABLE_BILLS_PAYLOAD_FORMAT=envelope", "OUTBOXD_TABLE_BILLS_HEADERS=position",
+		"OUTBOXD_COLUMN_PLACEMENT=tenant:header", "OUTBOXD_COLUMN_TIMESTAMP=made", "OUTBOXD_TABLE_BILLS_COLUMN_PLACEMENT=none", "OUTBOXD_TABLE_BILLS_COLUMN_TIMESTAMP=none",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -661,14 +662,17 @@ func TestTablesWithAliases(t *testing.T) {
 	if bills.Table != c.Tables[1] || bills.Columns.ID != "key" || bills.PayloadFormat != "envelope" || bills.Topic != "all.{table}" || bills.Headers[0].Name != "position" || len(bills.Headers) != 1 {
 		t.Errorf("bills %+v", bills)
 	}
+	if len(orders.Placement) != 1 || orders.Columns.Timestamp != "made" || bills.Placement != nil || bills.Columns.Timestamp != "" {
+		t.Errorf("placed %+v and %+v", orders.Event, bills.Event)
+	}
 	shown := 0
 	for _, v := range c.Values() {
 		if strings.HasPrefix(v.Name, "OUTBOXD_TABLE_") {
 			shown++
 		}
 	}
-	if shown != 4 {
-		t.Errorf("%d settings of tables are shown, want 4", shown)
+	if shown != 6 {
+		t.Errorf("%d settings of tables are shown, want 6", shown)
 	}
 }
 

@@ -254,6 +254,9 @@ func usableName(s string) bool {
 
 // parsePlacement reads COLUMN:PLACE[:ALIAS][,…].
 func parsePlacement(s string) ([]Placement, error) {
+	if s == None {
+		return nil, nil
+	}
 	var list []Placement
 	for p := range strings.SplitSeq(s, ",") {
 		parts := strings.Split(p, ":")

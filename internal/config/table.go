@@ -98,7 +98,7 @@ func sourceRows() []Variable {
 			kind: text(func(c *Config) *string { return &c.Source.User })},
 		{Name: "OUTBOXD_SOURCE_PASSWORD", Unset: "the URL's", Secret: true, Meaning: "overrides the URL's password; raw text, no percent-encoding; asked for at each connect",
 			kind: text(func(*Config) *string { return new(string) })},
-		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables, or `none` with `OUTBOXD_POSTGRES_MESSAGE_PREFIX`. On Postgres unquoted names are lower-cased, quoted ones taken literally; on MySQL all are taken as written, and a name without schema is in the URL's database",
+		{Name: "OUTBOXD_TABLES", Default: "outbox", Meaning: "the outbox tables, or `none` with `OUTBOXD_POSTGRES_MESSAGE_PREFIX`. `alias=table` gives a table settings of its own, before the general ones, for everything under \"The event\" (`OUTBOXD_TABLE_ALIAS_COLUMN_ID`, …), and the alias is its label in metrics. On Postgres unquoted names are lower-cased, quoted ones taken literally; on MySQL all are taken as written, and a name without schema is in the URL's database",
 			kind: kind{tablesLegal, func(c *Config, v string) (err error) { c.Tables, err = parseTables(v, namesOf(c.Source)); return err }}},
 		{Name: "OUTBOXD_ON_UPDATE", Unset: "`ignore` when the table has columns a worker marks, such as `status`, else `warn`",
 			Meaning: "what an UPDATE of an outbox row is, which is never an event: `ignore` it, `warn` (a log line at times), `stop` with exit code 4. MySQL and MariaDB; on Postgres the publication carries inserts only, so no update is ever seen and this has no effect",
@@ -150,15 +150,15 @@ func eventRows() []Variable {
 		{Name: "OUTBOXD_COLUMN_PAYLOAD", Unset: "`payload`", Meaning: "column of the record value",
 			kind: column(func(c *Config) *string { return &c.Columns.Payload })},
 		{Name: "OUTBOXD_COLUMN_TIMESTAMP", Unset: "none: the commit time", Meaning: "column of the record timestamp: a date or time (without a zone it is UTC), or a number since 1970, of which the size tells seconds, ms, µs and ns apart; NULL is the commit time",
-			kind: column(func(c *Config) *string { return &c.Columns.Timestamp })},
+			kind: optional(func(c *Config) *string { return &c.Columns.Timestamp })},
 		{Name: "OUTBOXD_COLUMN_HEADERS", Unset: "none", Meaning: "column of a JSON object whose members become headers: a string's text, null as a null header, all else as it is written. A name that is an own header's already stays with that",
-			kind: column(func(c *Config) *string { return &c.Columns.Headers })},
+			kind: optional(func(c *Config) *string { return &c.Columns.Headers })},
 		{Name: "OUTBOXD_COLUMN_TRACE", Unset: "`traceparent` or `tracingspancontext`", Meaning: "column of the trace, for the header `traceparent`: its text, or what Debezium's `tracingspancontext` holds, `java.util.Properties`, each entry a header",
 			kind: column(func(c *Config) *string { return &c.Columns.Trace })},
 		{Name: "OUTBOXD_COLUMN_SCHEMA_VERSION", Unset: "none", Meaning: "column of a whole number, the version of the value's schema; only with `connect-json-schema` and a column in the envelope, as in Debezium",
-			kind: column(func(c *Config) *string { return &c.Columns.SchemaVersion })},
+			kind: optional(func(c *Config) *string { return &c.Columns.SchemaVersion })},
 		{Name: "OUTBOXD_COLUMN_PLACEMENT", Unset: "none", Meaning: "further columns: as a `header`; in the `envelope`, in formats whose value is an object; a whole number as the record's `partition`, where NULL leaves it to the key. As Debezium's `table.fields.additional.placement`",
-			kind: kind{"column:header|envelope|partition[:alias][,…]", func(c *Config, v string) (err error) { c.Placement, err = parsePlacement(v); return err }}},
+			kind: kind{"column:header|envelope|partition[:alias][,…], or none", func(c *Config, v string) (err error) { c.Placement, err = parsePlacement(v); return err }}},
 		{Name: "OUTBOXD_ON_MISSING_COLUMN", Default: "fail", Meaning: "what to do when a placed column is not in the table: `fail` with what there is, or `ignore` it",
 			kind: choice(func(c *Config) *string { return &c.OnMissingColumn }, []string{"fail", "ignore"})},
 		{Name: "OUTBOXD_HEADERS", Default: "id,eventType,aggregateType", Meaning: "record headers; `NAME:ALIAS` renames. The default sends those the table has columns for; in any other list each must have its column. `position`: the row's place in the log, `TRANSACTION#INDEX`; `source`: `/NAME/TABLE`; `traceparent`: see `OUTBOXD_COLUMN_TRACE`; `debezium-context`: the three that Debezium 3 adds to every record",
@@ -279,6 +279,16 @@ func column(field func(*Config) *string) kind {
 	k := text(field)
 	k.legal = "a column's name"
 	return k
+}
+
+// optional takes none too, by which a table has no such column though the general setting names one.
+func optional(field func(*Config) *string) kind {
+	return kind{"a column's name, or none", func(c *Config, v string) error {
+		if *field(c) = v; v == None {
+			*field(c) = ""
+		}
+		return nil
+	}}
 }
 
 func checked(legal string, field func(*Config) *string, ok func(string) bool) kind {

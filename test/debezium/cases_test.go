@@ -195,6 +195,10 @@ func expansions() (all []parity) {
 	} {
 		all = append(all, parity{name: "expanded " + text, question: row("table.expand.json.payload=true", col("payload", "jsonb", text)).with("string", "json", "simple"), deviates: "expanded", instead: fmt.Sprintf("value %q", text)})
 	}
+	for _, text := range []string{`{"id":1,"s":"é","x":{"y":true}}`, `{}`, `"x"`, ``, `{"a":1`} {
+		q := row("table.expand.json.payload=true table.fields.additional.placement=type:envelope", col("payload", "text", text)).with("string", "json", "simple")
+		all = append(all, parity{name: "expanded in an envelope " + text, question: q})
+	}
 	for _, text := range []string{`{"id":1,"s":"é","x":{"y":true}}`, `{"z":1,"a":2}`, `{}`, `{"a":[[1],[2,3]]}`, `"hello"`, `42`, ``, `{"a":1`} {
 		all = append(all, parity{name: "expanded alike " + text, question: row("table.expand.json.payload=true", col("payload", "text", text)).with("string", "json", "simple")})
 	}

@@ -109,3 +109,36 @@ func (s *scene) judgeRecords(records []checker.Record) {
 		}
 	}
 }
+
+// A change of the table that the mapping does not fit is told with the columns
+// there are, the row behind it is not lost, and another mapping goes on from it.
+func TestMappingIsJudgedAfterASchemaChange(t *testing.T) {
+	for _, server := range []string{"postgres17", "mysql"} {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, on(server)).withTopics()
+			s.exec("ALTER TABLE outbox ADD COLUMN tenant varchar(10) NOT NULL DEFAULT 'a'")
+			s.env["OUTBOXD_COLUMN_PLACEMENT"] = "tenant:header"
+			p := s.active()
+			s.commit(20)
+			s.delivered()
+			s.exec("ALTER TABLE outbox RENAME COLUMN tenant TO customer")
+			s.commit(1)
+			if code := p.Wait(t); code != 4 || !strings.Contains(p.Log(), `no column \"tenant\", which is placed as header; its columns are id`) || !strings.Contains(p.Log(), "OUTBOXD_COLUMN_PLACEMENT") {
+				t.Fatalf("exit code %d\n%s", code, p.Log())
+			}
+			if out := s.run(2, "check"); !strings.Contains(out, `no column "tenant"`) || !strings.Contains(out, "customer") {
+				t.Errorf("check does not tell:\n%s", out)
+			}
+			s.env["OUTBOXD_COLUMN_PLACEMENT"] = "customer:header:tenant"
+			p = s.active()
+			s.delivered()
+			p.Stop(t)
+			for _, r := range harness.Records(t, s.topics...) {
+				if last := r.Headers[len(r.Headers)-1]; last.Name != "tenant" || string(last.Value) != "a" {
+					t.Errorf("headers %v", r.Headers)
+				}
+			}
+		})
+	}
+}
