@@ -37,6 +37,7 @@ type session struct {
 	controller string         // its address
 	epoch      int32          // of the leader
 	topic      incarnation
+	blind      bool // we may not see the topic's settings
 }
 
 func newSession(cfg Config) *session {
@@ -142,8 +143,7 @@ func (t *session) refused(err error) error {
 	switch {
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed):
 		return fault.Config(fault.CodeGrantMissing,
-			fmt.Sprintf("Allow this user Read, Write, Describe and DescribeConfigs on topic %q, and Create when outboxd is to make it.", t.cfg.Topic),
-			err, "checkpoint topic %q", t.cfg.Topic)
+			t.cfg.Rights(), err, "checkpoint topic %q: a right is missing", t.cfg.Topic)
 	case errors.Is(err, sarama.ErrInvalidTopic):
 		return fault.Config(fault.CodeConfig, "Use 1 to 249 of a-z A-Z 0-9 . _ - in a topic name.", err,
 			"%s=kafka:%.300s: it can't be the name of a topic", variable, t.cfg.Topic)

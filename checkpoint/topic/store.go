@@ -56,6 +56,7 @@ type Store struct {
 	loaded   bool        // what is in the topic may be replaced by a save
 	seen     incarnation // the topic that was loaded from
 	born     incarnation // the topic that holds our birth record
+	told     bool        // that the topic's settings can't be seen
 	end      int64       // offset the log is known to have reached
 }
 
@@ -257,6 +258,11 @@ func (s *Store) once(ctx context.Context, do func(*session) error) error {
 		err = do(t)
 	}
 	whole := release()
+	if t.blind && !s.told {
+		s.told = true
+		s.log.Warn("not allowed to see whether the checkpoint topic is compacted; where it is not, Kafka deletes checkpoints after a while",
+			zap.String("topic", s.cfg.Topic), zap.String("fix", s.cfg.Conn.Grant("DescribeConfigs", kafkaconn.Topic, s.cfg.Topic)))
+	}
 	if whole && (err == nil || errors.Is(err, checkpoint.ErrNone)) {
 		s.session = t
 		return err

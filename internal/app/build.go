@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -119,13 +120,22 @@ func openSink(c *config.Config, out io.Writer, mayRepeat func(events int), log *
 	}
 }
 
+// topicPrefix is what the topics of all events begin with, as far as it is known.
+func topicPrefix(c *config.Config) string {
+	if c.Route != (config.Route{}) {
+		return ""
+	}
+	prefix, _, _ := strings.Cut(c.Topic, "{")
+	return prefix
+}
+
 func kafkaConfig(c *config.Config) kafka.Config {
 	id := ""
 	if c.Delivery == config.ExactlyOnce {
 		id = c.Name
 	}
 	return kafka.Config{
-		TransactionalID: id, TransactionTimeout: c.Transaction.Timeout,
+		TransactionalID: id, TopicPrefix: topicPrefix(c), TransactionTimeout: c.Transaction.Timeout,
 		Brokers: c.Kafka.Brokers, Security: security(c), Compression: c.Kafka.Compression, Linger: c.Kafka.Linger, BatchBytes: c.Kafka.BatchBytes,
 		MaxMessageBytes: c.Kafka.MaxMessageBytes, RejectAfter: c.Kafka.RejectAfter, CreateTopics: c.Kafka.CreateTopics,
 		TopicPartitions: int32(c.Kafka.TopicPartitions), TopicReplication: int16(c.Kafka.TopicReplication),

@@ -39,7 +39,11 @@ func Check(ctx context.Context, c *config.Config, payload bool, log *zap.Logger)
 	if c.Sink == "kafka" {
 		results = append(results, kafka.Check(ctx, kafkaConfig(c))...)
 	}
-	results = mended(append(results, checkStore(ctx, c, log)...))
+	results = append(results, checkStore(ctx, c, log)...)
+	if c.Checkpoint.Topic != "" {
+		results = append(results, kafka.CheckRights(ctx, kafkaConfig(c), "kafka.acl.checkpoint", c.Checkpoint.Topic, "Read Write"))
+	}
+	results = mended(results)
 	if readable {
 		results = append(results, previews(ctx, c, db, payload)...)
 	}

@@ -106,6 +106,9 @@ func shown(b []byte) string {
 func topicResults(ctx context.Context, c *config.Config, m *sink.Message) []preflight.Result {
 	r := preflight.Result{Status: preflight.OK, ID: "kafka.topic"}
 	cfg := kafkaConfig(c)
+	if right := kafka.CheckRights(ctx, cfg, "kafka.acl.write", m.Topic, "Write"); right.Status != preflight.OK {
+		return []preflight.Result{right}
+	}
 	topic, err := kafka.Inspect(ctx, cfg, m.Topic)
 	switch {
 	case err != nil:

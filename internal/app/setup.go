@@ -32,7 +32,7 @@ func Setup(ctx context.Context, c *config.Config, o SetupOptions, log *zap.Logge
 	}
 	allowed := *c
 	allowed.AutoSetup = true // run may not, this command is asked to
-	s := setup{c: &allowed, log: log}
+	s := setup{c: &allowed, asked: c.AutoSetup, log: log}
 	var err error
 	if s.run, err = newSource(s.c, c.Source.Login, nil, log); err != nil {
 		return nil, err
@@ -55,6 +55,7 @@ func Setup(ctx context.Context, c *config.Config, o SetupOptions, log *zap.Logge
 
 type setup struct {
 	c     *config.Config
+	asked bool // run too may make what is missing
 	log   *zap.Logger
 	run   database // as the connector logs in
 	admin database // as setup logs in
@@ -78,6 +79,16 @@ func (s *setup) tell(o SetupOptions) {
 	}
 	if s.c.Checkpoint.Topic != "" {
 		s.add("-- checkpoint topic %q, as by: %s", s.c.Checkpoint.Topic, topicConfig(s.c).Command())
+	}
+	if s.c.Sink == "kafka" {
+		for _, command := range kafka.Rights(kafkaConfig(s.c)) {
+			s.add("-- a right, where Kafka has an authorizer, as by: %s", command)
+		}
+	}
+	if s.c.Checkpoint.Topic != "" {
+		t := topicConfig(s.c)
+		t.CreateTopic = s.asked
+		s.add("-- a right, where Kafka has an authorizer, as by: %s", t.Rights())
 	}
 	if o.Start != "" {
 		s.add("-- then %s saved in %s", s.firstPlace(source.Start(o.Start)), s.c.Checkpoint)

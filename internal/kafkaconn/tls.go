@@ -57,12 +57,28 @@ func unusable(variable string, err error) error {
 // Expiry tells when our own certificate runs out, as its file is now; ok is
 // false when there is none, or it can't be read.
 func (t *TLS) Expiry() (at time.Time, ok bool) {
+	if own := t.own(); own != nil {
+		return own.NotAfter, true
+	}
+	return time.Time{}, false
+}
+
+// subject is whom our own certificate is made out for; empty: there is none.
+func (t *TLS) subject() string {
+	if own := t.own(); own != nil {
+		return own.Subject.String()
+	}
+	return ""
+}
+
+// own is our own certificate as its file is now; nil: there is none.
+func (t *TLS) own() *x509.Certificate {
 	if t == nil || t.CertFile == "" {
-		return time.Time{}, false
+		return nil
 	}
 	own, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-	if err != nil || own.Leaf == nil {
-		return time.Time{}, false
+	if err != nil {
+		return nil
 	}
-	return own.Leaf.NotAfter, true
+	return own.Leaf
 }

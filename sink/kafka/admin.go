@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/outboxd/outboxd/internal/fault"
+	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/internal/preflight"
 )
 
@@ -49,31 +50,11 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 	}
 	results := append([]preflight.Result{r}, checkVersion(up, codec)...)
 	if cfg.TransactionalID != "" {
-		results = append(results, checkTransactions(up, cfg.TransactionalID))
+		results = append(results, checkTransactions(up, conf, cfg))
+	} else {
+		results = append(results, checkProducer(up, cfg))
 	}
 	return results
-}
-
-// checkTransactions looks for the coordinator, which takes the right to
-// Describe the transactional id. Asking it for a producer id would fence off a
-// running instance.
-func checkTransactions(b *sarama.Broker, id string) preflight.Result {
-	r := preflight.Result{ID: "kafka.transactional_id", Status: preflight.OK}
-	answer, err := b.FindCoordinator(&sarama.FindCoordinatorRequest{Version: 1, CoordinatorKey: id, CoordinatorType: sarama.CoordinatorTransaction})
-	if err == nil {
-		err = code(answer.Err)
-	}
-	switch {
-	case err == nil:
-		r.Found = fmt.Sprintf("transactional id %q has a coordinator, %s", id, answer.Coordinator.Addr())
-	case errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable): // the first one ever makes the brokers' own topic
-		r.Status, r.Found = preflight.Warn, fmt.Sprintf("transactional id %q has no coordinator yet", id)
-		r.Fix = []string{"Run check again in a moment; when it stays so, see whether the topic __transaction_state can be made: transaction.state.log.replication.factor, and as many brokers."}
-	default:
-		r.Status, r.Found = preflight.Fail, fmt.Sprintf("look for the coordinator of transactional id %q: %v", id, err)
-		r.Fix = []string{fmt.Sprintf("Allow this user to Describe and Write the transactional id: kafka-acls.sh --add --allow-principal User:… --operation Describe --operation Write --transactional-id %s", id)}
-	}
-	return r
 }
 
 func checkVersion(b *sarama.Broker, codec sarama.CompressionCodec) []preflight.Result {
@@ -128,7 +109,7 @@ func CreateTopics(ctx context.Context, cfg Config, names []string) (made, existi
 			isNew, err = createTopic(client, cfg, name)
 		}
 		if err != nil {
-			return made, existing, createFault(name, err)
+			return made, existing, createFault(cfg, name, err)
 		}
 		if isNew {
 			made = append(made, name)
@@ -152,10 +133,10 @@ func CreateCommand(cfg Config, topic string) string {
 	return command
 }
 
-func createFault(name string, err error) error {
+func createFault(cfg Config, name string, err error) error {
 	switch {
-	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed):
-		return fault.Config(fault.CodeGrantMissing, "Allow this user to Create and Describe the topic, or let an administrator create it.", err, "topic %q", name)
+	case denied(err):
+		return fault.Config(fault.CodeGrantMissing, cfg.conn().Grant("Create Describe", kafkaconn.Topic, name)+" or let an administrator create it: "+CreateCommand(cfg, name), err, "topic %q", name)
 	case errors.Is(err, sarama.ErrPolicyViolation), errors.Is(err, sarama.ErrInvalidPartitions), errors.Is(err, sarama.ErrInvalidReplicationFactor):
 		return fault.Config(fault.CodeServerSetting, "Set OUTBOXD_KAFKA_TOPIC_PARTITIONS and OUTBOXD_KAFKA_TOPIC_REPLICATION to what the brokers allow.", err, "topic %q", name)
 	}

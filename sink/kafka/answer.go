@@ -9,7 +9,6 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
-	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/sink"
 )
 
@@ -156,7 +155,7 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 		}
 		s.refuse(b, err, o)
 	case fatal:
-		o.failed, o.of = permanent(err), b.pending[0].of
+		o.failed, o.of = s.cfg.permanent(err), b.pending[0].of
 	default:
 		if b.tries&(b.tries-1) == 0 { // at the first, second, third, fifth, ninth, … try
 			s.log.Warn("the broker answers with a code that is not known here; trying again", zap.Int("try", b.tries+1), zap.Error(err))
@@ -303,7 +302,7 @@ func (s *Sink) refuse(b *batch, err error, o *outcome) {
 		return
 	}
 	if n == 1 {
-		o.failed, o.of = failure(err, b.pending[0].message), b.pending[0].of
+		o.failed, o.of = s.cfg.failure(err, b.pending[0].message), b.pending[0].of
 		return
 	}
 	p := b.partition
@@ -327,7 +326,7 @@ func (s *Sink) refuse(b *batch, err error, o *outcome) {
 }
 
 // failure tells what a record was refused for, and nothing of what it holds.
-func failure(err error, m *sink.Message) error {
+func (c Config) failure(err error, m *sink.Message) error {
 	r := &sink.Refusal{Message: m, Detail: err.Error()}
 	switch {
 	case errors.Is(err, sarama.ErrMessageSizeTooLarge), errors.Is(err, sarama.ErrMessageSetSizeTooLarge):
@@ -336,7 +335,7 @@ func failure(err error, m *sink.Message) error {
 	case errors.Is(err, sarama.ErrInvalidTopic):
 		r.Reason, r.Fix = ReasonBadTopic, topicFix
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		r.Reason, r.Fix = ReasonNotAuthorized, authorizeFix
+		r.Reason, r.Fix = ReasonNotAuthorized, c.mayWrite(m.Topic)
 	case errors.Is(err, sarama.ErrPolicyViolation):
 		r.Reason, r.Fix = ReasonPolicy, "Change the brokers' policy, or what the event holds."
 	case errors.Is(err, sarama.ErrInvalidRecord):
@@ -352,9 +351,4 @@ func failure(err error, m *sink.Message) error {
 // refused names the event.
 func refused(m *sink.Message, r *sink.Refusal) error {
 	return fmt.Errorf("publish event %q of table %s to topic %q: %w", m.ID, m.Table, m.Topic, r)
-}
-
-// permanent is what no other try of ours mends.
-func permanent(err error) error {
-	return fault.Config(fault.CodeAccessDenied, "See what Kafka says: a right on the cluster, the login, or a broker that is too old for this client.", err, "Kafka refuses to take anything from us")
 }

@@ -29,6 +29,9 @@ type Config struct {
 	// MaxMessageBytes is the limit on key + value + headers of one message,
 	// uncompressed, and on one batch of a partition. Default 1 MiB.
 	MaxMessageBytes int
+	// TopicPrefix is what the topics of all events begin with, for what is said
+	// about rights. Empty: not known.
+	TopicPrefix string
 	// CreateTopics makes missing topics. Without it they are waited for.
 	CreateTopics bool
 	// RejectAfter is how long what may be mended (a right, a policy) is tried

@@ -17,10 +17,7 @@ const (
 	ReasonInvalidRecord = "invalid_record"
 )
 
-const (
-	topicFix     = "Make OUTBOXD_TOPIC, or the column it takes the name from, give 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)."
-	authorizeFix = "Allow this user to Describe and Write the topic."
-)
+const topicFix = "Make OUTBOXD_TOPIC, or the column it takes the name from, give 1 to 249 of a-z A-Z 0-9 . _ - (not . or .. alone)."
 
 // Timestamps outside are either a mistake in the row or refused by every
 // broker; within them no two are too far apart for one batch.

@@ -203,7 +203,7 @@ func (s *Sink) freshID() (producerID, error) {
 		case err == nil:
 			return producerID{r.ProducerID, r.ProducerEpoch}, nil
 		case verdict(err) == fatal:
-			return producerID{}, permanent(err)
+			return producerID{}, s.cfg.permanent(err)
 		case !errors.Is(err, sarama.ErrOffsetsLoadInProgress) || time.Now().After(over):
 			return producerID{}, fmt.Errorf("ask for a producer id: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/IBM/sarama"
 	"go.uber.org/zap"
 
+	"github.com/outboxd/outboxd/internal/kafkaconn"
 	"github.com/outboxd/outboxd/sink"
 )
 
@@ -99,10 +100,10 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 		t.found(m.Topic)
 		return true, nil
 	case errors.Is(err, sarama.ErrTopicAuthorizationFailed) && t.deniedFor(m.Topic) < t.cfg.RejectAfter:
-		t.say(m.Topic, "not allowed to look up topic, trying on for OUTBOXD_REJECT_AFTER", "", authorizeFix)
+		t.say(m.Topic, "not allowed to look up topic, trying on for OUTBOXD_REJECT_AFTER", "", t.cfg.mayWrite(m.Topic))
 		return false, nil
 	case errors.Is(err, sarama.ErrInvalidTopic), errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		return false, failure(err, m)
+		return false, t.cfg.failure(err, m)
 	case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 		t.say(m.Topic, "can't look up topic, waiting", err.Error(), reachFix)
 		return false, nil
@@ -116,7 +117,11 @@ func (t *topics) look(m *sink.Message) (bool, error) {
 		t.say(m.Topic, "topic does not exist, creating it", "OUTBOXD_KAFKA_CREATE_TOPICS=true", "nothing yet")
 	}
 	if _, err := createTopic(t.client, t.cfg, m.Topic); err != nil {
-		t.say(m.Topic, "can't create topic, waiting for it", err.Error(), "create it, or allow outboxd to; see OUTBOXD_KAFKA_TOPIC_PARTITIONS and OUTBOXD_KAFKA_TOPIC_REPLICATION")
+		fix := "create it, or allow outboxd to; see OUTBOXD_KAFKA_TOPIC_PARTITIONS and OUTBOXD_KAFKA_TOPIC_REPLICATION"
+		if denied(err) {
+			fix = "create it, or: " + t.cfg.conn().Grant("Create", kafkaconn.Topic, m.Topic)
+		}
+		t.say(m.Topic, "can't create topic, waiting for it", err.Error(), fix)
 	}
 	return false, nil // its partitions have leaders a moment later
 }

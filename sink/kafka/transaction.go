@@ -81,7 +81,7 @@ func (s *Sink) join(ctx context.Context, msgs []sink.Message) error {
 		}
 		if time.Now().After(over) {
 			i := slices.IndexFunc(msgs, func(m sink.Message) bool { return m.Topic == denied })
-			return failure(err, &msgs[max(i, 0)])
+			return s.cfg.failure(err, &msgs[max(i, 0)])
 		}
 		select { // the right may be on its way
 		case <-time.After(minPause):
@@ -239,7 +239,7 @@ func (s *Sink) coordinated(ctx context.Context, what string, ask func(*sarama.Br
 		case err == nil:
 			return nil
 		case verdict(err) == fatal:
-			return permanent(fmt.Errorf("%s: %w", what, err))
+			return s.cfg.permanent(fmt.Errorf("%s: %w", what, err))
 		case !s.busy(b, err) || time.Now().After(over):
 			return fmt.Errorf("%s: %w", what, err)
 		}
