@@ -55,8 +55,9 @@ func (c Config) Base(life context.Context) *sarama.Config {
 }
 
 // Hush changes the settings that Base gave for life: once quiet is closed no
-// connection of theirs sends any more. Answers to what was sent still arrive. A write then
-// blocks until life ends; a failed one would make sarama hang up on the answers.
+// connection of theirs sends any more. Answers to what was sent still arrive: a write then
+// fails only when no answer is awaited on its connection, or life has ended, for sarama
+// hangs up after one that failed.
 func (c Config) Hush(life context.Context, s *sarama.Config, quiet <-chan struct{}) {
 	s.Net.Proxy.Dialer = c.dialer(life, quiet)
 }

@@ -45,7 +45,7 @@ type conn struct {
 func (c *conn) Write(b []byte) (int, error) {
 	select {
 	case <-c.dialer.quiet:
-		<-c.dialer.life.Done()
+		c.listen()
 		return 0, net.ErrClosed
 	default:
 	}
@@ -63,6 +63,23 @@ func (c *conn) Write(b []byte) (int, error) {
 	c.last = time.Now()
 	c.mu.Unlock()
 	return c.Conn.Write(b)
+}
+
+// listen waits until no answer is awaited, or life ends.
+func (c *conn) listen() {
+	for {
+		c.mu.Lock()
+		waiting := c.waiting
+		c.mu.Unlock()
+		if waiting <= 0 {
+			return
+		}
+		select {
+		case <-c.drained:
+		case <-c.dialer.life.Done():
+			return
+		}
+	}
 }
 
 // bury closes a connection whose first request after a pause got no answer.
@@ -88,9 +105,13 @@ func (c *conn) Read(b []byte) (int, error) {
 		}
 		whole := c.frame.take(b[:n])
 		c.answers += whole
-		if c.waiting -= whole; c.waiting <= 0 {
-			wake(c.drained)
-		}
+		c.waiting -= whole
+	}
+	if err != nil {
+		c.waiting = 0 // no other answer comes
+	}
+	if c.waiting <= 0 {
+		wake(c.drained)
 	}
 	dead, answers := c.dead, c.answers
 	c.mu.Unlock()

@@ -89,13 +89,21 @@ func (b *backward) fail(err error) {
 func (b *backward) judge(p progress) {
 	switch {
 	case b.sinkFailed(p):
-		b.fail(inPart("sink", b.refuse(p.err)))
-		b.stopPublishing(errOver)
+		b.failSink(b.refuse(p.err))
 	case b.saver.broken != nil:
-		b.fail(inPart("sink", b.saver.broken))
-		b.stopPublishing(errOver)
+		b.failSink(b.saver.broken)
 	case p.err != nil:
 		b.loseLease()
+	}
+}
+
+// failSink ends the session for a sink that takes nothing more. Who is in a call
+// of it may be stuck there until it is closed.
+func (b *backward) failSink(err error) {
+	b.fail(inPart("sink", err))
+	b.stopPublishing(errOver)
+	if b.cut == nil {
+		b.cut = time.After(leaveTime)
 	}
 }
 

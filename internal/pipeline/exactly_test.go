@@ -129,6 +129,32 @@ func TestExactlyOnceCommitInDoubt(t *testing.T) {
 	}
 }
 
+// A commit fails while the next batch is on its way into the sink, and stuck there: closing the sink frees it.
+func TestExactlyOnceStuckInAFailedSink(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := exactlyOnce(t)
+		r.start()
+		r.append("a") // is committed at once
+		synctest.Wait()
+		r.append("b") // not yet
+		synctest.Wait()
+		r.sink().Hold()
+		r.append("c")
+		time.Sleep(time.Second) // the commit waits for it
+		r.append("d")           // and this one for the commit
+		synctest.Wait()
+		r.sink().FailCommit(errors.New("connection lost"), false)
+		r.sink().Stick()
+		r.sink().ReleaseAll()
+		time.Sleep(time.Minute)
+		r.visible("by the next sink", numbers(1, 4)...)
+		if err := r.end(true); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestExactlyOnceSinkFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -24,8 +24,8 @@ var (
 )
 
 const (
-	// leaveTime is how long goroutine A may take to leave the sink after the
-	// lease is lost; it may wait there for a topic.
+	// leaveTime is how long goroutine A may take to leave the sink after that
+	// failed or the lease is lost; it may wait there for a topic.
 	leaveTime = 2 * time.Second
 	// closeLimit bounds the end of a stream and of a failed sink.
 	closeLimit = 3 * time.Second

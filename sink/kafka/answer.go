@@ -141,16 +141,16 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 	case taken:
 		s.settle(b, o)
 	case again:
-		s.again(b, false)
+		s.again(b, false, err)
 	case elsewhere:
-		s.again(b, true)
+		s.again(b, true, err)
 	case anew:
 		s.forget(b, err, o)
 	case refusedNow:
 		s.refuse(b, err, o)
 	case refusedLater:
 		if len(b.pending) == 1 && time.Since(b.first) < s.cfg.RejectAfter {
-			s.again(b, false)
+			s.again(b, false, err)
 			return
 		}
 		s.refuse(b, err, o)
@@ -160,7 +160,7 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 		if b.tries&(b.tries-1) == 0 { // at the first, second, third, fifth, ninth, … try
 			s.log.Warn("the broker answers with a code that is not known here; trying again", zap.Int("try", b.tries+1), zap.Error(err))
 		}
-		s.again(b, false)
+		s.again(b, false, err)
 	}
 }
 
@@ -168,7 +168,7 @@ func (s *Sink) judge(b *batch, a answer, o *outcome) {
 func (s *Sink) forget(b *batch, err error, o *outcome) {
 	s.mayRepeat(b, err, o)
 	b.partition.renew = true
-	s.again(b, true)
+	s.again(b, true, err)
 }
 
 // remembered is how long a broker surely knows a producer: half of the default
@@ -253,6 +253,11 @@ func (s *Sink) settle(b *batch, o *outcome) {
 	p.flight, p.pause = nil, pause{}
 	s.unanswered -= b.bytes
 	wake(s.room)
+	if s.held == p {
+		s.held = nil
+		s.unwilling.clear()
+		s.log.Info("the partition takes events again", zap.String("topic", p.topic), zap.Int32("partition", p.index))
+	}
 	p.limit += p.limit / 16 // the topic's own limit may have been raised
 	for i := range b.pending {
 		of := b.pending[i].of
@@ -269,9 +274,31 @@ func (s *Sink) settle(b *batch, o *outcome) {
 	}
 }
 
+// hesitates tells once of a partition whose broker answers and takes nothing. s.mu is held.
+func (s *Sink) hesitates(b *batch, err error) {
+	var answer sarama.KError
+	if b.tries < hesitant || !errors.As(err, &answer) || (s.held != nil && s.held != b.partition) {
+		return
+	}
+	p, first, fix := b.partition, s.held == nil, "see the broker's log; it goes on by itself"
+	if errors.Is(err, sarama.ErrNotEnoughReplicas) || errors.Is(err, sarama.ErrNotEnoughReplicasAfterAppend) {
+		fix = "see that as many replicas of the partition are in sync as its topic's min.insync.replicas asks for; it goes on by itself"
+	}
+	s.held = p
+	s.unwilling.set(fmt.Sprintf("partition %d of topic %q takes nothing: %v", p.index, p.topic, err), fix)
+	if first {
+		s.log.Warn("the broker takes nothing for a partition; its events wait", zap.String("topic", p.topic), zap.Int32("partition", p.index),
+			zap.Error(err), zap.String("fix", fix))
+	}
+}
+
+// hesitant is how many answers in a row take nothing until it is told; a few are usual while a leader moves.
+const hesitant = 4
+
 // again sends the batch once more after a pause, the same bytes. s.mu is held.
-func (s *Sink) again(b *batch, lookForLeader bool) {
+func (s *Sink) again(b *batch, lookForLeader bool, err error) {
 	p := b.partition
+	s.hesitates(b, err)
 	if lookForLeader {
 		if p.link != nil {
 			p.unlink()

@@ -76,7 +76,9 @@ type Sink struct {
 	room       chan struct{} // size 1: unanswered went down
 	sticky     int           // counts records without a key
 
-	complaint obstacle // why partitions have no leader
+	complaint obstacle   // why partitions have no leader
+	held      *partition // under mu: has a leader that takes nothing …
+	unwilling obstacle   // … and why
 }
 
 // publish is one call of Publish: it is done when all its records are.

@@ -26,6 +26,8 @@ type transaction struct {
 	timeout time.Duration
 	gate    chan struct{} // held by Publish while it takes a batch, and by Commit until it is over
 	number  int           // counts transactions, from 1
+
+	uncoordinated obstacle // why the coordinator does not act
 }
 
 // commitPause is between questions while the last transaction is being ended.
@@ -230,6 +232,7 @@ func code(err sarama.KError) error {
 // elsewhere. What it asks may be asked twice, unless the error says errVoid.
 func (s *Sink) coordinated(ctx context.Context, what string, ask func(*sarama.Broker) error) error {
 	over := time.Now().Add(s.tx.timeout)
+	defer s.tx.uncoordinated.clear()
 	for tries := 0; ; tries++ {
 		b, err := s.client.TransactionCoordinator(s.tx.id)
 		if err == nil {
@@ -244,6 +247,9 @@ func (s *Sink) coordinated(ctx context.Context, what string, ask func(*sarama.Br
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		s.log.Debug("asking the transaction coordinator again", zap.String("to", what), zap.Error(err))
+		if tries >= hesitant {
+			s.tx.uncoordinated.set(fmt.Sprintf("the transaction coordinator does not %s: %v", what, err), coordinatorFix)
+		}
 		pause := jittered(minPause << min(tries, 4))
 		if errors.Is(err, sarama.ErrConcurrentTransactions) { // the last commit is being written to its partitions
 			pause = commitPause
@@ -257,6 +263,8 @@ func (s *Sink) coordinated(ctx context.Context, what string, ask func(*sarama.Br
 		}
 	}
 }
+
+const coordinatorFix = "see that the brokers run and that enough replicas of the topic __transaction_state are in sync; it goes on by itself"
 
 // busy tells whether asking again is of use, and looks for the coordinator anew where it is to be.
 func (s *Sink) busy(b *sarama.Broker, err error) bool {

@@ -27,9 +27,10 @@ type Fake struct {
 	OnCommit func(record sink.Message)
 
 	mu        sync.Mutex
-	may       func() bool // nil: always
-	guarded   []pending   // published and not sent, because may said no
-	stalled   bool        // nothing is sent until the next Guard
+	may       func() bool   // nil: always
+	guarded   []pending     // published and not sent, because may said no
+	stalled   bool          // nothing is sent until the next Guard
+	stuck     chan struct{} // Publish waits for it to be closed
 	held      bool
 	pending   []pending
 	taken     []sink.Message
@@ -70,6 +71,12 @@ func (f *Fake) Publish(_ context.Context, batch []sink.Message, done func(error)
 	gate := f.gate()
 	gate <- struct{}{}
 	defer func() { <-gate }()
+	f.mu.Lock()
+	stuck := f.stuck
+	f.mu.Unlock()
+	if stuck != nil {
+		<-stuck
+	}
 	f.publish(batch, done)
 }
 
@@ -125,6 +132,12 @@ func (f *Fake) Judge(m *sink.Message) *sink.Refusal {
 // the error it had failed with.
 func (f *Fake) Close(context.Context) error {
 	f.Fail(ErrClosed)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stuck != nil {
+		close(f.stuck)
+		f.stuck = nil
+	}
 	return nil
 }
 
@@ -235,6 +248,14 @@ func (f *Fake) Stall() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stalled = true
+}
+
+// Stick has Publish take no notice of anything from now on until Close, as a
+// call to a server that is gone does.
+func (f *Fake) Stick() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stuck = make(chan struct{})
 }
 
 // Guarded is the number of batches that wait for leave to be sent.

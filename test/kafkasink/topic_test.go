@@ -126,6 +126,43 @@ func waits(t *testing.T, s *kafka.Sink, parts ...string) {
 	}
 }
 
+// A leader that answers and takes nothing is told with the way out, and no longer when it takes events again.
+func TestUnwillingPartitionsAreTold(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fault kfake.Fault
+		once  bool // in a transaction
+		parts []string
+	}{
+		{"partition", kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1}, false, []string{"takes nothing", topic, "min.insync.replicas"}},
+		{"coordinator", kfake.Fault{Keys: []kmsg.Key{kmsg.AddPartitionsToTxn}, Err: kerr.ConcurrentTransactions, Count: -1}, true, []string{"coordinator", "__transaction_state"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cluster := fake(t)
+			config := kafka.Config{Brokers: cluster.ListenAddrs()}
+			if c.once {
+				config.TransactionalID, config.TransactionTimeout = harness.Unique("told-"), time.Minute
+			}
+			s := open(t, config, zap.NewNop())
+			fault := cluster.Fault(c.fault)
+			a := newAnswers()
+			returned := make(chan struct{})
+			go func() {
+				a.publish(t.Context(), s, numbered(topic, 0, 100))
+				close(returned)
+			}()
+			waits(t, s, c.parts...)
+			fault.Remove()
+			<-returned
+			a.wantDelivered(t)
+			harness.Eventually(t, "nothing is told any more", func() bool {
+				what, _ := s.Waiting()
+				return what == ""
+			})
+		})
+	}
+}
+
 // Without its leader the sink tells so at once, and no longer when it is back.
 func TestLeaderlessPartitionsAreTold(t *testing.T) {
 	cluster := fake(t)
