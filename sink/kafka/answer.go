@@ -292,8 +292,9 @@ func (s *Sink) hesitates(b *batch, err error) {
 	}
 }
 
-// hesitant is how many answers in a row take nothing until it is told; a few are usual while a leader moves.
-const hesitant = 4
+// hesitant is how many answers in a row take nothing, over two seconds or so,
+// until it is told; a few are usual while a leader moves.
+const hesitant = 6
 
 // again sends the batch once more after a pause, the same bytes. s.mu is held.
 func (s *Sink) again(b *batch, lookForLeader bool, err error) {

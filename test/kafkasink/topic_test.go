@@ -417,8 +417,10 @@ func TestPartitionsAdded(t *testing.T) {
 	if added == 0 {
 		t.Error("the new partitions are not used")
 	}
-	if len(heard) != 0 {
-		t.Errorf("log goes on: %s", <-heard)
+	for len(heard) != 0 {
+		if line := <-heard; !strings.Contains(line, "takes nothing") && !strings.Contains(line, "takes events again") {
+			t.Errorf("log goes on: %s", line)
+		}
 	}
 }
 
