@@ -21,7 +21,7 @@ func TestRewrite(t *testing.T) {
 		{Route{Regex: `(.*)\.(.*)`, Replacement: "$1.events.$2"}, "shop.order", "shop.events.order"},
 		{Route{Regex: `^x(.*)$`, Replacement: "evt.$1"}, "Order", "Order"},
 		{Route{Regex: `rd`, Replacement: "x"}, "Order", "Order"}, // found, but it is not the whole
-		{Route{Regex: `a|ab`, Replacement: "X"}, "ab", "Xb"}, // the whole matches, the first match is replaced
+		{Route{Regex: `a|ab`, Replacement: "X"}, "ab", "Xb"},     // the whole matches, the first match is replaced
 		{Route{Regex: `.*?`, Replacement: "X"}, "ab", "Xab"},
 		{Route{Regex: `(a)(b)?(.*)`, Replacement: `$1-$2-$3`}, "ac", "a--c"},
 		{Route{Regex: `(.)(.*)`, Replacement: `$11`}, "ab", "a1"}, // there is no group 11
