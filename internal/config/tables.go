@@ -195,3 +195,15 @@ func unquote(s string, q byte) (name, rest string, err error) {
 	}
 	return "", "", errors.New("has a quote that is not closed")
 }
+
+// WithTable is the configuration for one of its tables alone, by its alias or name.
+func (c *Config) WithTable(name string) (*Config, error) {
+	for _, t := range c.Tables {
+		if name == t.Alias || name == t.Name || name == t.String() {
+			only := *c
+			only.Tables = []Table{t}
+			return &only, nil
+		}
+	}
+	return nil, fmt.Errorf("%q is not in OUTBOXD_TABLES", name)
+}

@@ -45,6 +45,7 @@ const (
 	CodeDrainIncomplete      = "drain_incomplete"      // stopped before everything was acknowledged
 	CodeStartTimeout         = "start_timeout"         // not reached within OUTBOXD_START_TIMEOUT
 	CodeNotReached           = "not_reached"           // a command got no answer from a server for a while
+	CodeVerifyDiffers        = "verify_differs"        // verify found differences
 	CodeUnexpected           = "unexpected"            // a fault of our own
 )
 
