@@ -50,7 +50,7 @@ func Verify(ctx context.Context, c *config.Config, v Verification, log *zap.Logg
 	if err != nil {
 		return verify.Report{}, fault.Config(fault.CodeConfig, "Give it as header:NAME or json:$.path.", nil, "--id %s %v", where, err)
 	}
-	run := verifying{Verification: v, cfg: c, log: log, idOf: id, strip: strips(c.Event), conn: kafkaconn.Config{Brokers: c.Kafka.Brokers}}
+	run := verifying{Verification: v, cfg: c, log: log, idOf: id, strip: strips(c.Event), conn: kafkaconn.Config{Brokers: c.Kafka.Brokers, Security: security(c)}}
 	if v.Against != "" {
 		return run.topics(ctx)
 	}

@@ -97,7 +97,7 @@ func (c Config) Topics(ctx context.Context) (topics []string, err error) {
 func (c Config) Read(ctx context.Context, extents []Extent, take func(*Record) error) error {
 	return c.reading(ctx, func(client sarama.Client) error {
 		for _, e := range extents {
-			r := reader{client: client, extent: e, aborted: map[int64]bool{}, take: take}
+			r := partitionReader{client: client, extent: e, aborted: map[int64]bool{}, take: take}
 			if err := r.run(ctx); err != nil {
 				return fmt.Errorf("read topic %q, partition %d: %w", e.Topic, e.Partition, err)
 			}
@@ -175,15 +175,15 @@ func (e Extent) Later() bool { return e.from > e.Start }
 // Records is how many offsets are to be read.
 func (e Extent) Records() int64 { return max(0, e.Stable-e.from) }
 
-// reader reads one partition.
-type reader struct {
+// partitionReader reads one partition.
+type partitionReader struct {
 	client  sarama.Client
 	extent  Extent
 	aborted map[int64]bool // producers within a transaction that was rolled back
 	take    func(*Record) error
 }
 
-func (r *reader) run(ctx context.Context) error {
+func (r *partitionReader) run(ctx context.Context) error {
 	bytes := int32(readBytes)
 	for at := r.extent.from; at < r.extent.Stable; {
 		if err := ctx.Err(); err != nil {
@@ -212,7 +212,7 @@ func (r *reader) run(ctx context.Context) error {
 	return nil
 }
 
-func (r *reader) fetch(at int64, bytes int32) (*sarama.FetchResponseBlock, error) {
+func (r *partitionReader) fetch(at int64, bytes int32) (*sarama.FetchResponseBlock, error) {
 	const tries = 5
 	for n := 1; ; n++ {
 		block, err := r.fetchOnce(at, bytes)
@@ -225,7 +225,7 @@ func (r *reader) fetch(at int64, bytes int32) (*sarama.FetchResponseBlock, error
 	}
 }
 
-func (r *reader) fetchOnce(at int64, bytes int32) (*sarama.FetchResponseBlock, error) {
+func (r *partitionReader) fetchOnce(at int64, bytes int32) (*sarama.FetchResponseBlock, error) {
 	leader, epoch, err := r.client.LeaderAndEpoch(r.extent.Topic, r.extent.Partition)
 	if err != nil {
 		return nil, err
@@ -250,7 +250,7 @@ func (r *reader) fetchOnce(at int64, bytes int32) (*sarama.FetchResponseBlock, e
 }
 
 // hand gives the committed records of an answer to take, and the offset behind the answer.
-func (r *reader) hand(block *sarama.FetchResponseBlock, at int64) (next int64, partial bool, err error) {
+func (r *partitionReader) hand(block *sarama.FetchResponseBlock, at int64) (next int64, partial bool, err error) {
 	next = at
 	rest := slices.SortedFunc(slices.Values(block.AbortedTransactions), func(a, b *sarama.AbortedTransaction) int {
 		return cmp.Compare(a.FirstOffset, b.FirstOffset)
@@ -283,7 +283,7 @@ func (r *reader) hand(block *sarama.FetchResponseBlock, at int64) (next int64, p
 	return next, partial || block.Partial, nil
 }
 
-func (r *reader) batch(b *sarama.RecordBatch, at int64) error {
+func (r *partitionReader) batch(b *sarama.RecordBatch, at int64) error {
 	out := Record{Topic: r.extent.Topic, Partition: r.extent.Partition}
 	for _, record := range b.Records {
 		out.Offset = b.FirstOffset + record.OffsetDelta

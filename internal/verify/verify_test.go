@@ -31,7 +31,9 @@ func TestComparison(t *testing.T) {
 	e := func(id string) event { return event{id: id, value: "v" + id} }
 	r := func(offset int64, id string) record { return record{offset: offset, id: id, value: "v" + id} }
 	at := func(id string, after time.Duration) event { return event{id: id, value: "v" + id, at: after} }
-	commit := func(id string, after time.Duration) event { return event{id: id, value: "v" + id, at: after, exact: true} }
+	commit := func(id string, after time.Duration) event {
+		return event{id: id, value: "v" + id, at: after, exact: true}
+	}
 	placed := func(offset int64, id, place string) record { return record{offset, id, "v" + id, place} }
 	for _, tc := range []struct {
 		name    string
