@@ -2,10 +2,13 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/snapshot"
@@ -360,18 +363,30 @@ func (s *Source) exists(ctx context.Context, q *session, t TableName, query stri
 	return found != 0, err
 }
 
+// refusesSQL reports whether the server says that a statement, or a value in it, is wrong.
+func refusesSQL(err error) bool {
+	var my *mysql.MyError
+	if !errors.As(err, &my) || my.Code == 1146 {
+		return false
+	}
+	switch my.Code {
+	case 1111, 1267, 1292, 1366, 1411, 1525, 1582, 1583, 3141, 3143, 4038: // of the state HY000, or may be: functions, collations, values, JSON
+		return true
+	}
+	return strings.HasPrefix(my.State, "42") || strings.HasPrefix(my.State, "22")
+}
+
 // explainSnapshot turns what the server refuses in a snapshot's query into a fault.
 func (s *Source) explainSnapshot(t TableName, err error) error {
 	err = s.explain(err)
-	switch errorCode(err) {
-	case 1142, 1143:
+	code := errorCode(err)
+	switch {
+	case code == 1142 || code == 1143:
 		return fault.Config(fault.CodeGrantMissing, fmt.Sprintf("GRANT SELECT ON %s TO %s", t, s.server.quotedAccount()), cause(err),
 			"OUTBOXD_START=snapshot reads %s, and the account may not", t)
-	case 1054, 1064, 1305, 1247, 1267, 1582, 1583, 1111, 1241, 1630: // no such column, no SQL, no such function, …
-		if s.cfg.Snapshot.Where != "" || s.cfg.Snapshot.OrderBy != "" {
-			return fault.Config(fault.CodeConfig, "correct OUTBOXD_SNAPSHOT_WHERE or OUTBOXD_SNAPSHOT_ORDER_BY", err,
-				"the server refuses the condition or the order of the snapshot of %s", t)
-		}
+	case refusesSQL(err) && (s.cfg.Snapshot.Where != "" || s.cfg.Snapshot.OrderBy != ""):
+		return fault.Config(fault.CodeConfig, "correct OUTBOXD_SNAPSHOT_WHERE or OUTBOXD_SNAPSHOT_ORDER_BY", err,
+			"the server refuses the condition or the order of the snapshot of %s", t)
 	}
 	return fmt.Errorf("read the rows of %s: %w", t, err)
 }

@@ -25,6 +25,9 @@ type view struct {
 // snapshotLog is how often a running snapshot tells how far it is.
 const snapshotLog = 10 * time.Second
 
+// asTheLog makes a session read what the log prints, and take our literals for what they are, whatever the server's defaults.
+const asTheLog = "SET SESSION sql_mode = '', time_zone = '+00:00'"
+
 // newView takes a view. Its session reads rows as the log prints them, and no limit of
 // the server ends it while Kafka stands still.
 func (s *Source) newView(ctx context.Context) (*view, error) {
@@ -33,7 +36,7 @@ func (s *Source) newView(ctx context.Context) (*view, error) {
 		return nil, err
 	}
 	statements := []string{
-		"SET SESSION sql_mode = '', time_zone = '+00:00'",
+		asTheLog,
 		"SET SESSION wait_timeout = 31536000",
 		fmt.Sprintf("SET SESSION net_write_timeout = %d, max_sort_length = %d, sql_select_limit = 18446744073709551615", int(writeTimeout.Seconds()), sortLength),
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
@@ -54,6 +57,9 @@ func (s *Source) newView(ctx context.Context) (*view, error) {
 
 // beginSnapshot takes the view and gives the first place, with what there is to read.
 func (s *Source) beginSnapshot(ctx context.Context, q *session) (source.Position, error) {
+	if _, err := q.query(ctx, asTheLog); err != nil {
+		return "", fmt.Errorf("begin a snapshot: %w", err)
+	}
 	orders, err := s.prepareSnapshot(ctx, q)
 	if err != nil {
 		return "", err

@@ -405,6 +405,7 @@ func TestSnapshotOrder(t *testing.T) {
 		"descending":                                        {uuid + `)`, uuids(each), mysql.Snapshot{OrderBy: "aggregate_id DESC"}, nil, fault.CodeConfig},
 		"no such column in the order":                       {uuid + `)`, uuids(each), mysql.Snapshot{OrderBy: "nothing"}, nil, fault.CodeConfig},
 		"a condition that is no SQL":                        {uuid + `)`, uuids(each), mysql.Snapshot{Aggregate: alone, Where: "id >"}, nil, fault.CodeConfig},
+		"a condition with a value that is none":             {uuid + `, created_at DATETIME NOT NULL)`, uuids(at("x")), mysql.Snapshot{Aggregate: aggregate, Where: "created_at > TIMESTAMP 'yesterday'"}, nil, fault.CodeConfig},
 		"a unique key is as good":                           {`(id BIGINT NOT NULL UNIQUE, aggregate_id VARCHAR(40))`, `INSERT INTO outbox VALUES (3, 'x'), (1, 'x'), (2, 'x')`, mysql.Snapshot{Aggregate: aggregate}, numbers(1, 3), ""},
 		"an engine without snapshots":                       {`(id BIGINT PRIMARY KEY, aggregate_id VARCHAR(40)) ENGINE = MyISAM`, `INSERT INTO outbox VALUES (3, 'x')`, mysql.Snapshot{Aggregate: aggregate}, nil, fault.CodeTableUnusable},
 	} {
