@@ -67,7 +67,7 @@ func TestSnapshotOutlastsWaitTimeout(t *testing.T) {
 			s := newSource(t, d.config())
 			d.exec(t, "SET GLOBAL wait_timeout = 1")
 			at := mustFirst(t, s)
-			r := read(t, s, at).until(1000)
+			r := read(t, s, at).until(3000) // the rest of the chunk is on its way, so the session has nothing to do
 			idle := d.session(t, "SET SESSION wait_timeout = 1").value(t, "SELECT CONNECTION_ID()")
 			root := d.session(t, "SET SESSION wait_timeout = 600")
 			harness.Eventually(t, "another session is ended for idling", func() bool {
