@@ -23,9 +23,12 @@ type Checkpoint struct {
 	Name string
 	// Position is zero while only the intent of a first start is saved (I6).
 	Position source.Position
-	// Done is what is delivered beyond Position, in exactly-once mode: the
-	// first rows of the transaction that comes next. Else it is zero.
+	// Done is what is delivered beyond Position: the first rows of the transaction
+	// that comes next. At least once it is zero unless the stream stopped there.
 	Done Done
+	// Refused is the event the stream stopped at, in the transaction that comes
+	// next, and what was decided about it; nil: none.
+	Refused *Refused
 	// SavedAt tells two saves apart and is shown to the operator.
 	SavedAt time.Time
 }
@@ -36,6 +39,18 @@ type Done struct {
 	Tx   string // source.Tx.ID
 	Rows uint32
 	ID   string
+}
+
+// Refused names an event that can't be published. Nothing behind it is sent
+// before it is published, or skipped by decision.
+type Refused struct {
+	Tx     string `json:"tx"`  // source.Tx.ID
+	Row    uint32 `json:"row"` // its ordinal in that transaction
+	ID     string `json:"id"`  // event id
+	Table  string `json:"table"`
+	Reason string `json:"reason"` // of its sink.Refusal
+	Skip   bool   `json:"skip,omitempty"`
+	Why    string `json:"why,omitempty"` // the reason given for Skip
 }
 
 // Intent reports whether a first start was begun and not finished.

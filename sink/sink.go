@@ -39,6 +39,13 @@ type Judge interface {
 	Judge(m *Message) *Refusal
 }
 
+// Isolator is an optional ability of a Judge: a message that it may be refused, as far
+// as is known before it is sent. It is published when nothing else is under way, and
+// nothing behind it before its answer is there. It is called right behind Judge.
+type Isolator interface {
+	Isolate(m *Message) bool
+}
+
 // Waiter is an optional ability of a Sink: what its messages wait for that an
 // operator can act on, and how; "" when there is no such thing. The engine's
 // status shows it as it is, so it names no payload. It may be called from any goroutine,
@@ -90,7 +97,8 @@ type Header struct {
 
 // Refusal says that one message can't be published, ever. It names no payload.
 type Refusal struct {
-	Message *Message // the one, where it was among others; it may be nil
+	Message *Message // the one, where it was among others; from a router, what is known of it: topic, key; it may be nil
+	ID      []byte   // event id, where there is no message
 	Reason  string   // short and stable, a metric label: too_large, bad_topic, null_key, …
 	Detail  string   // what was found: sizes, limits, names
 	Fix     string   // what the operator can do

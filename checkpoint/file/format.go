@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -17,12 +18,13 @@ const version = 1
 
 // content is the file: one JSON object, so that an operator can read it.
 type content struct {
-	Version  int    `json:"version"`
-	Name     string `json:"name"`
-	Position string `json:"position"` // empty: the intent of a first start
-	SavedAt  string `json:"saved_at"` // RFC 3339, UTC
-	Done     *done  `json:"done,omitempty"`
-	Checksum string `json:"checksum"` // over all the others
+	Version  int                 `json:"version"`
+	Name     string              `json:"name"`
+	Position string              `json:"position"` // empty: the intent of a first start
+	SavedAt  string              `json:"saved_at"` // RFC 3339, UTC
+	Done     *done               `json:"done,omitempty"`
+	Refused  *checkpoint.Refused `json:"refused,omitempty"`
+	Checksum string              `json:"checksum"` // over all the others
 }
 
 // done is a checkpoint.Done.
@@ -43,6 +45,9 @@ func (c *content) sum() string {
 	if d := c.Done; d != nil {
 		fmt.Fprintf(h, "\n%d:%s\n%d\n%d:%s", len(d.Tx), d.Tx, d.Rows, len(d.ID), d.ID)
 	}
+	if r := c.Refused; r != nil {
+		fmt.Fprintf(h, "\n%q", []string{r.Tx, strconv.Itoa(int(r.Row)), r.ID, r.Table, r.Reason, strconv.FormatBool(r.Skip), r.Why})
+	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
@@ -59,6 +64,7 @@ func encode(c checkpoint.Checkpoint) ([]byte, error) {
 	if c.Done != (checkpoint.Done{}) {
 		f.Done = (*done)(&c.Done)
 	}
+	f.Refused = c.Refused
 	f.Checksum = f.sum()
 	data, err := json.Marshal(f)
 	return append(data, '\n'), err
@@ -83,7 +89,7 @@ func decode(data []byte) (checkpoint.Checkpoint, error) {
 	if err != nil {
 		return checkpoint.Checkpoint{}, fmt.Errorf("its saved_at is no time: %w", err)
 	}
-	c := checkpoint.Checkpoint{Name: f.Name, Position: source.Position(f.Position), SavedAt: at}
+	c := checkpoint.Checkpoint{Name: f.Name, Position: source.Position(f.Position), SavedAt: at, Refused: f.Refused}
 	if f.Done != nil {
 		c.Done = checkpoint.Done(*f.Done)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/outboxd/outboxd/checkpoint"
@@ -26,13 +27,14 @@ func key(name, kind string) string { return name + "/" + kind }
 
 // content is a record's value: one JSON object, so that an operator can read it.
 type content struct {
-	Version  int    `json:"version"`
-	Kind     string `json:"kind"`
-	Name     string `json:"name"`
-	Position string `json:"position,omitempty"` // empty: an intent, or a birth
-	SavedAt  string `json:"saved_at"`           // RFC 3339, UTC
-	Done     *done  `json:"done,omitempty"`
-	Checksum string `json:"checksum"` // over all the others
+	Version  int                 `json:"version"`
+	Kind     string              `json:"kind"`
+	Name     string              `json:"name"`
+	Position string              `json:"position,omitempty"` // empty: an intent, or a birth
+	SavedAt  string              `json:"saved_at"`           // RFC 3339, UTC
+	Done     *done               `json:"done,omitempty"`
+	Refused  *checkpoint.Refused `json:"refused,omitempty"`
+	Checksum string              `json:"checksum"` // over all the others
 }
 
 // done is a checkpoint.Done.
@@ -53,6 +55,9 @@ func (c *content) sum() string {
 	if d := c.Done; d != nil {
 		fmt.Fprintf(h, "\n%d:%s\n%d\n%d:%s", len(d.Tx), d.Tx, d.Rows, len(d.ID), d.ID)
 	}
+	if r := c.Refused; r != nil {
+		fmt.Fprintf(h, "\n%q", []string{r.Tx, strconv.Itoa(int(r.Row)), r.ID, r.Table, r.Reason, strconv.FormatBool(r.Skip), r.Why})
+	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
@@ -68,6 +73,7 @@ func encode(kind string, c checkpoint.Checkpoint) (recordKey, value []byte) {
 	if c.Done != (checkpoint.Done{}) {
 		v.Done = (*done)(&c.Done)
 	}
+	v.Refused = c.Refused
 	v.Checksum = v.sum()
 	value, _ = json.Marshal(v) // strings and a number: it can't fail
 	return []byte(key(c.Name, kind)), value
@@ -92,7 +98,7 @@ func decode(kind string, value []byte) (checkpoint.Checkpoint, error) {
 	if err != nil {
 		return checkpoint.Checkpoint{}, fmt.Errorf("its saved_at is no time: %w", err)
 	}
-	c := checkpoint.Checkpoint{Name: v.Name, Position: source.Position(v.Position), SavedAt: at}
+	c := checkpoint.Checkpoint{Name: v.Name, Position: source.Position(v.Position), SavedAt: at, Refused: v.Refused}
 	if v.Done != nil {
 		c.Done = checkpoint.Done(*v.Done)
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	// it returns the messages before it and an error that wraps *sink.Refusal.
 	Route func(rows []source.Row, dst []sink.Message) ([]sink.Message, error)
 	Start source.Start
+	// OnReject is what happens with an event that can't be published.
+	OnReject OnReject
 
 	BufferEvents        int           // read and not acknowledged, in events
 	BufferBytes         int64         // the same in bytes
@@ -64,25 +66,17 @@ type Engine struct {
 	// The rest belongs to the goroutine in Run.
 	lease   source.Lease
 	sink    sink.Sink
-	from    source.Position         // where the next stream starts; settled
-	done    checkpoint.Done         // rows behind from that are settled too: the next stream's first
-	last    checkpoint.Checkpoint   // our own last save, or what was loaded
-	tried   []checkpoint.Checkpoint // our own tries since, which may have been stored without our hearing of it
-	standby bool                    // another instance holds the lease
-	loaded  bool                    // the checkpoint was loaded under the lease we hold
-	alone   bool                    // what was loaded was our own last save, so nobody was active meanwhile
-	left    *run                    // a session that lost the lease, with events still with the sink
-	refused *refusedRow             // exactly-once: what the sink refused the last time
-	started bool                    // a stream was open once in this process
+	from    source.Position                   // where the next stream starts; settled
+	done    checkpoint.Done                   // rows behind from that are settled too: the next stream's first
+	last    checkpoint.Checkpoint             // our own last save, or what was loaded
+	tried   []checkpoint.Checkpoint           // our own tries since, which may have been stored without our hearing of it
+	standby bool                              // another instance holds the lease
+	loaded  bool                              // the checkpoint was loaded under the lease we hold
+	alone   bool                              // what was loaded was our own last save, so nobody was active meanwhile
+	left    *run                              // a session that lost the lease, with events still with the sink
+	refused map[string]map[uint32]*refusedRow // events that were refused after they were sent, by transaction and row
+	started bool                              // a stream was open once in this process
 	began   time.Time
-}
-
-// refusedRow is a row that the sink refused after rows before it were sent in
-// the same transaction, which is void with it. They are sent again without it.
-type refusedRow struct {
-	tx    string
-	index uint32
-	err   error
 }
 
 // New makes an Engine. Nothing happens before Run.

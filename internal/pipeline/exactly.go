@@ -1,20 +1,12 @@
 package pipeline
 
 import (
-	"errors"
 	"fmt"
-	"slices"
-	"unicode/utf8"
 
 	"github.com/outboxd/outboxd/checkpoint"
 	"github.com/outboxd/outboxd/internal/fault"
-	"github.com/outboxd/outboxd/sink"
 	"github.com/outboxd/outboxd/source"
 )
-
-// errRefused ends a session whose transaction is void because of one event. The
-// next one delivers what stands before it, and stops there.
-var errRefused = errors.New("the transaction is void: one event of it was refused")
 
 // rest drops the rows at the head of the stream that are delivered. They must be
 // what the checkpoint says they were.
@@ -36,60 +28,21 @@ func (r *run) rest(batch source.Batch) (source.Batch, error) {
 		if row.Index+1 < r.skip.Rows {
 			continue
 		}
-		messages, err := r.Route([]source.Row{row}, nil)
-		if err != nil || idText(messages[0].ID) != r.skip.ID {
-			return batch, r.strange("the last of these rows is another event")
+		if r.skip.ID != "" { // else it was one without a message
+			messages, err := r.Route([]source.Row{row}, nil)
+			if err != nil || idText(messages[0].ID) != r.skip.ID {
+				return batch, r.strange("the last of these rows is another event")
+			}
 		}
 		r.skip = checkpoint.Done{}
 	}
-	batch.Rows = batch.Rows[n:]
-	if at := batch.At; at != nil {
-		batch.At = func(i int) source.Position { return at(n + i) }
-	}
-	return batch, nil
-}
-
-// idText is an event id as text, which a checkpoint can hold.
-func idText(id []byte) string {
-	if utf8.Valid(id) {
-		return string(id)
-	}
-	return fmt.Sprintf("0x%x", id)
+	return behind(batch, n), nil
 }
 
 func (r *run) strange(found string) error {
 	return fault.Position(fault.CodeDiverged,
 		"undo what changed what the log gives (OUTBOXD_TABLES, the publication), or let a first start decide: outboxd checkpoint delete, and OUTBOXD_START", nil,
 		"%d rows of transaction %s are delivered, but at that place %s", r.skip.Rows, r.skip.Tx, found)
-}
-
-// refusedBefore gives the index of the row that was refused in a transaction
-// that is void now, or -1.
-func (r *run) refusedBefore(rows []source.Row) int {
-	if r.refused == nil {
-		return -1
-	}
-	return slices.IndexFunc(rows, func(row source.Row) bool {
-		return row.Index == r.refused.index && row.Tx.ID == r.refused.tx
-	})
-}
-
-// mark remembers which row a transaction failed for, and makes the failure one
-// that is tried again without it. The sink answers all it has with the same
-// error, so the row is known for certain only when the sink is closed.
-func (r *run) mark(rows []source.Row, messages []sink.Message, err error) error {
-	var refusal *sink.Refusal
-	if r.committer == nil || !errors.As(err, &refusal) || refusal.Message == nil {
-		return err
-	}
-	for i := range messages {
-		if &messages[i] == refusal.Message {
-			r.mu.Lock()
-			r.void = &refusedRow{rows[i].Tx.ID, rows[i].Index, err}
-			r.mu.Unlock()
-		}
-	}
-	return fmt.Errorf("%w: %s", errRefused, err.Error()) // the refusal itself would stop the run
 }
 
 // takeSent gives what was acknowledged since the last commit.

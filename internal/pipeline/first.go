@@ -104,6 +104,9 @@ func (e *Engine) resume(ctx context.Context) error {
 		case e.left.sinkFailed(p):
 			left := e.left
 			e.abandon(ctx) // some may still be acknowledged
+			if left.void != nil {
+				e.remember(left.void)
+			}
 			p = left.tracker.progress()
 			e.from, e.done = p.pos, p.inside
 			if e.from != e.last.Position {
@@ -203,6 +206,9 @@ func (e *Engine) decide(ctx context.Context) error {
 	}
 	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
 	e.from, e.done, e.last = c.Position, c.Done, c
+	if c.Refused != nil {
+		e.remember(&refusedRow{Refused: *c.Refused})
+	}
 	if e.Transactions == nil {
 		// Whoever comes after us must see that we were active, even if we deliver
 		// something and get to save nothing.

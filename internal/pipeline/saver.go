@@ -68,6 +68,9 @@ func (v *saver) commit(ctx context.Context) (s saved) {
 	s.err = v.committer.Commit(ctx, func() sink.Message {
 		s.progress = v.tracker.progress()
 		s.checkpoint = checkpoint.Checkpoint{Name: v.Name, Position: s.pos, Done: s.inside, SavedAt: time.Now().UTC()}
+		if last := v.Engine.last; s.pos == last.Position { // the transaction it is in goes on
+			s.checkpoint.Refused = last.Refused
+		}
 		sent = v.takeSent()
 		return v.Transactions.Record(s.checkpoint)
 	})

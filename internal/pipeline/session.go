@@ -60,7 +60,10 @@ func (e *Engine) session(ctx, reading context.Context) (moved bool, err error) {
 		e.from, e.done = e.last.Position, e.last.Done
 	}
 	if r.void != nil { // no lock: the sink is closed
-		e.refused = r.void
+		e.remember(r.void)
+	}
+	if r.stopped != nil && fault.Is(err, fault.CodeEventRefused) {
+		e.saveRefused(ctx, r.stopped)
 	}
 	return e.from != began || e.done != done, err
 }
@@ -101,7 +104,9 @@ type run struct {
 
 	mu   sync.Mutex
 	sent []delivery  // exactly-once: acknowledged and not committed
-	void *refusedRow // exactly-once: what the transaction failed for
+	void *refusedRow // what the sink refused after it was sent
+
+	stopped *checkpoint.Refused // what goroutine A stopped at
 }
 
 // delivery is what one acknowledged batch adds to the counters. It keeps no
@@ -160,62 +165,6 @@ func (r *run) forward(read, publish context.Context) error {
 	}
 }
 
-// take hands one batch to the sink. A row that can't be published ends it:
-// what stands before is sent, nothing behind it is (I5).
-func (r *run) take(read, publish context.Context, judge sink.Judge, batch source.Batch) error {
-	messages, refused := r.Route(batch.Rows, make([]sink.Message, 0, len(batch.Rows)))
-	if n := r.refusedBefore(batch.Rows[:len(messages)]); n >= 0 {
-		messages, refused = messages[:n], r.refused.err
-	}
-	if judge != nil {
-		for i := range messages {
-			if refusal := judge.Judge(&messages[i]); refusal != nil {
-				row := batch.Rows[i]
-				refused = fmt.Errorf("event %q of %s, row %d of transaction %s: %w", messages[i].ID, messages[i].Table, row.Index, row.Tx.ID, refusal)
-				messages = messages[:i]
-				break
-			}
-		}
-	}
-	pos := batch.Position
-	if refused != nil {
-		// I3: the transaction is not complete without the refused row, but those
-		// before it are, and must not come again at each start.
-		whole, at := wholeTransactions(batch, len(messages))
-		if err := r.send(read, publish, batch.Rows[:whole], messages[:whole], at, false); err != nil {
-			return err
-		}
-		batch.Rows, messages, pos = batch.Rows[whole:], messages[whole:], ""
-	}
-	if err := r.send(read, publish, batch.Rows, messages, pos, batch.Urgent); err != nil {
-		return err
-	}
-	r.update(func(s *Status) {
-		s.LastRead = time.Now()
-		if s.CaughtUp && !batch.CaughtUp {
-			s.CaughtUpAt = s.LastRead
-		}
-		s.CaughtUp = batch.CaughtUp
-		if batch.Position != "" {
-			s.Read = batch.Position
-		}
-	})
-	return r.refuse(refused)
-}
-
-// wholeTransactions gives how many rows before the n-th, which is refused, are
-// of complete transactions, and the resume point behind them.
-func wholeTransactions(batch source.Batch, n int) (int, source.Position) {
-	refused := batch.Rows[n].Tx
-	for n > 0 && batch.Rows[n-1].Tx == refused {
-		n--
-	}
-	if batch.At == nil || batch.At(n) == "" {
-		return 0, ""
-	}
-	return n, batch.At(n)
-}
-
 // send hands messages, one per row, to the sink. pos is the resume point behind them, or "".
 func (r *run) send(read, publish context.Context, rows []source.Row, messages []sink.Message, pos source.Position, urgent bool) error {
 	t := &ticket{pos: pos, rows: len(messages), messages: messages, urgent: urgent}
@@ -225,9 +174,7 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 	if len(messages) > 0 {
 		last := rows[len(messages)-1]
 		t.oldest, t.newest = rows[0].Tx.CommitAt, last.Tx.CommitAt
-		if !last.Tx.Loose {
-			t.inside = checkpoint.Done{Tx: last.Tx.ID, Rows: last.Index + 1, ID: idText(messages[len(messages)-1].ID)}
-		}
+		t.inside = insideOf(last, messages[len(messages)-1].ID)
 	}
 	if t.rows == 0 && t.pos == "" {
 		return nil
@@ -245,6 +192,15 @@ func (r *run) send(read, publish context.Context, rows []source.Row, messages []
 	}
 	r.sink.Publish(publish, messages, func(err error) { r.settle(t, rows, messages, err) })
 	return nil
+}
+
+// insideOf is the place behind a row in its transaction. Without an id nothing
+// proves later that the row is the same.
+func insideOf(row source.Row, id []byte) checkpoint.Done {
+	if row.Tx.Loose {
+		return checkpoint.Done{}
+	}
+	return checkpoint.Done{Tx: row.Tx.ID, Rows: row.Index + 1, ID: idText(id)}
 }
 
 // settle is called by the sink, once per ticket.
@@ -297,16 +253,4 @@ func runsOf(messages []sink.Message) (runs []stretch) {
 		i = j
 	}
 	return runs
-}
-
-// refuse turns a refusal into the fault that stops the run; other errors pass.
-func (r *run) refuse(err error) error {
-	var refusal *sink.Refusal
-	if !errors.As(err, &refusal) {
-		return err
-	}
-	if r.Hooks.Rejected != nil {
-		r.Hooks.Rejected(refusal.Reason)
-	}
-	return fault.Refused(refusal.Fix, err, "an event can't be published and OUTBOXD_ON_REJECT is stop")
 }

@@ -94,6 +94,27 @@ func (k *tracker) add(ctx context.Context, t *ticket) error {
 	}
 }
 
+// idle returns when nothing is open, or with errOver after a failure. It is called
+// by the one that adds.
+func (k *tracker) idle(ctx context.Context) error {
+	for {
+		k.mu.Lock()
+		open, err := k.unsettle, k.err
+		k.mu.Unlock()
+		switch {
+		case err != nil:
+			return errOver
+		case open == 0:
+			return nil
+		}
+		select {
+		case <-k.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 func (k *tracker) fits(t *ticket) bool {
 	if t.rows == 0 {
 		return true
