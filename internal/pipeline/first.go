@@ -206,7 +206,7 @@ func (e *Engine) decide(ctx context.Context) error {
 	}
 	e.Log.Info("resuming from the checkpoint", zap.String("position", string(c.Position)), zap.Time("saved_at", c.SavedAt))
 	e.from, e.done, e.last = c.Position, c.Done, c
-	if c.Refused != nil {
+	if c.Refused != nil && (c.Refused.Skip || e.refused[c.Refused.Tx][c.Refused.Row] == nil) { // what this process was told itself counts more
 		e.remember(&refusedRow{Refused: *c.Refused})
 	}
 	if e.Transactions == nil {
