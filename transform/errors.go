@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,12 @@ func (p *plan) refuse(row *source.Row, reason, detail, fix string) error {
 	if id := bytesOf(&row.Values[p.id]); id != nil {
 		where = fmt.Sprintf(", event %q", id[:min(len(id), maxShownID)])
 	}
-	return refusal(row, where, reason, detail, fix)
+	err := refusal(row, where, reason, detail, fix)
+	var refused *sink.Refusal
+	if errors.As(err, &refused) {
+		refused.ID = bytesOf(&row.Values[p.id])
+	}
+	return err
 }
 
 func refusal(row *source.Row, event, reason, detail, fix string) error {

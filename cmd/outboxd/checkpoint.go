@@ -63,7 +63,11 @@ func checkpointText(c checkpoint.Checkpoint, saved bool, store string) string {
 	if c.Intent() {
 		position = "none: a first start was begun and not finished"
 	}
-	return fmt.Sprintf("name      %s\nposition  %s\nsaved at  %s\nstore     %s\n", c.Name, position, c.SavedAt.Format(time.RFC3339Nano), store)
+	text := fmt.Sprintf("name      %s\nposition  %s\nsaved at  %s\nstore     %s\n", c.Name, position, c.SavedAt.Format(time.RFC3339Nano), store)
+	if r := c.Refused; r != nil {
+		text += fmt.Sprintf("refused   event %q of %s, row %d of transaction %s: %s\n", r.ID, r.Table, r.Row, r.Tx, r.Reason)
+	}
+	return text
 }
 
 func copyCheckpoint(ctx context.Context, p *process, args []string) error {

@@ -77,7 +77,7 @@ func build(c *config.Config, b Build, st store, seen *activity.Activity, stdout 
 		seen.Delivered(topic, n)
 	}
 	engine = pipeline.New(pipeline.Config{
-		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: seen.Watch(router.Route), Start: source.Start(c.Start),
+		Name: c.Name, Source: db, OpenSink: open, Store: st, Route: seen.Watch(router.Route), Start: source.Start(c.Start), OnReject: pipeline.OnReject(c.OnReject),
 		BufferEvents: c.BufferEvents, BufferBytes: c.BufferBytes,
 		CheckpointInterval: c.Checkpoint.Interval, CheckpointMaxEvents: c.Checkpoint.MaxEvents,
 		DrainTimeout: c.DrainTimeout, StartTimeout: c.StartTimeout, Transactions: newTransactions(c), Hooks: hooks, Log: log.Named("pipeline"),

@@ -32,6 +32,7 @@ type Config struct {
 	Postgres     Postgres
 	MySQL        MySQL
 	OnUpdate     string // ignore, warn, stop; empty: the source decides by the table
+	OnReject     string // stop, skip
 	Checkpoint   Checkpoint
 	Event        // for tables without an alias
 	Aliased      []Aliased

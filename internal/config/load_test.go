@@ -54,6 +54,7 @@ func TestDefaults(t *testing.T) {
 		AutoSetup:    true,
 		Postgres:     Postgres{Slot: "shop_outbox", Publication: "shop_outbox"},
 		MySQL:        MySQL{Position: "auto"},
+		OnReject:     "stop",
 		Checkpoint:   Checkpoint{Topic: "outboxd.checkpoints", Interval: time.Second, MaxEvents: 10000},
 		Event: Event{
 			Headers: []Header{{"id", "id"}, {"eventType", "eventType"}, {"aggregateType", "aggregateType"}}, HeaderFormat: "raw",
@@ -105,7 +106,7 @@ func TestEverythingSet(t *testing.T) {
 		Delivery: "at-least-once", Transaction: Transaction{time.Second, time.Minute},
 		Tables: []Table{{"sales", "orders_outbox", ""}, {"Sales", "Out.Box", ""}}, Start: "now", StartTimeout: 5 * time.Second, DrainTimeout: 90 * time.Minute,
 		BufferEvents: 7, BufferBytes: 1 << 30, SetupURL: Login{URL: "postgres://admin@a/shop"}, Postgres: Postgres{"s_1", "My Pub", true, "Events 1"}, Snapshot: Snapshot{"id > 5", "created_at, id"},
-		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
+		MySQL: MySQL{Position: "auto"}, OnUpdate: "stop", OnReject: "stop", HTTPHosts: []string{"relay.example", "outboxd"},
 		Checkpoint: Checkpoint{Path: "/var/lib/outboxd/a:b", Interval: 250 * time.Millisecond, MaxEvents: 5},
 		Event: Event{
 			Columns: Columns{"eid", "payload:$.order['the id']", "at", "et", "body", "ts", "h", "tr", "v"},
@@ -211,7 +212,8 @@ func TestBadSettings(t *testing.T) {
 		{"OUTBOXD_PAYLOAD_FORMAT=json", "none of the legal"},
 		{"OUTBOXD_KEY_FORMAT=envelope", "none of the legal"},
 		{"OUTBOXD_TOMBSTONE_ON_EMPTY=ture", "neither true nor false"},
-		{"OUTBOXD_ON_REJECT=skip", "skip is not there yet"},
+		{"OUTBOXD_ON_REJECT=dead-letter", "dead-letter is not there yet"},
+		{"OUTBOXD_ON_REJECT=ignore", "none of the legal"},
 		{"OUTBOXD_ON_NULL_KEY=zero", "none of the legal"},
 		{"OUTBOXD_ON_STOP=hold", "hold is not there yet"},
 		{"OUTBOXD_KAFKA_BROKERS=PLAINTEXT://k:9092", "listener"},

@@ -74,8 +74,13 @@ func connectorRows() []Variable {
 			kind: duration(func(c *Config) *time.Duration { return &c.Transaction.Interval }, time.Millisecond)},
 		{Name: "OUTBOXD_TRANSACTION_TIMEOUT", Default: "15s", Meaning: "exactly-once: how long a transaction may be open before the brokers end it; readers wait that long for one that a crash left open and nobody takes over",
 			kind: duration(func(c *Config) *time.Duration { return &c.Transaction.Timeout }, time.Second)},
-		{Name: "OUTBOXD_ON_REJECT", Default: "stop", Meaning: "what to do when an event can't be routed or Kafka refuses it for good: stop with exit code 4",
-			kind: only([]string{"stop"}, "dead-letter", "skip")},
+		{Name: "OUTBOXD_ON_REJECT", Default: "stop", Meaning: "what to do when an event can't be routed or Kafka refuses it for good. `stop`: with exit code 4, in front of it. `skip`: leave it out, counted and logged; what it told is not in Kafka, and later events of its aggregate are",
+			kind: kind{"stop or skip", func(c *Config, v string) error {
+				if v == "dead-letter" {
+					return notYetError{v}
+				}
+				return choice(func(c *Config) *string { return &c.OnReject }, []string{"stop", "skip"}).set(c, v)
+			}}},
 		{Name: "OUTBOXD_REJECT_AFTER", Default: "1m", Meaning: "how long what may be mended (a missing right on a topic, a policy, an invalid record) is tried again before the event counts as refused; too large, bad timestamp and bad name count at once",
 			kind: duration(func(c *Config) *time.Duration { return &c.Kafka.RejectAfter }, time.Millisecond)},
 		{Name: "OUTBOXD_ON_STOP", Default: "exit", Meaning: "what to do after a failure that does not mend itself: end the process",

@@ -33,6 +33,8 @@ type rig struct {
 	nextID int
 
 	transactions *Transactions
+	onReject     OnReject
+	mended       bool // the sinks refuse nothing any more
 	mu           sync.Mutex
 	sinks        []*sinktest.Fake
 	prepare      func(*sinktest.Fake)
@@ -80,7 +82,7 @@ func (r *rig) start() {
 			return f, nil
 		},
 		BufferEvents: 100, BufferBytes: 1 << 20, CheckpointInterval: time.Second, CheckpointMaxEvents: 50,
-		DrainTimeout: 20 * time.Second, Log: zap.NewNop(), Transactions: r.transactions,
+		DrainTimeout: 20 * time.Second, Log: zap.NewNop(), Transactions: r.transactions, OnReject: r.onReject,
 	})
 	stop, result := r.stop, r.result
 	go func() { result <- r.engine.Run(ctx, stop) }()

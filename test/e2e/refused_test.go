@@ -277,3 +277,92 @@ func TestDatabaseAbsentAtStart(t *testing.T) {
 		})
 	}
 }
+
+// Kafka refuses one event. Starts against it send no other event more than once
+// again, and skipping it by its id lets everything else go on.
+func TestRefusedByKafka(t *testing.T) {
+	eachParallel(t, families(0), func(t *testing.T, at stage) {
+		at.shape = harness.Plain
+		s := newScene(t, at)
+		for _, topic := range s.topics {
+			harness.CreateTopic(t, topic, partitions, map[string]string{"max.message.bytes": "20000"})
+		}
+		s.tail = harness.Follow(t, s.topics...)
+		s.env["OUTBOXD_KAFKA_COMPRESSION"] = "none"
+		p := s.active()
+		s.commit(100)
+		before := s.truth()
+		s.exec("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + s.types[0] +
+			`', 'large', 'large', '{"seq": 1, "fill": "` + strings.Repeat("x", 30000) + `"}')`)
+		large := without(s.truth(), before)[0]
+		s.commit(100)
+		refused(t, p, 4, "event_refused", "too_large", string(large.ID), "outbox")
+		for range harness.Times(3, 20) {
+			refused(t, s.start(), 4, "event_refused", "too_large", string(large.ID))
+		}
+		copies := map[string]int{}
+		for _, r := range harness.Records(t, s.topics...) {
+			for _, h := range r.Headers {
+				if h.Name == "id" {
+					copies[r.Topic+string(h.Value)]++
+				}
+			}
+		}
+		for id, n := range copies {
+			if n > 2 {
+				t.Errorf("event %s is there %d times", id, n)
+			}
+		}
+		s.run(2, "skip", "--yes", "--id", "another")
+		s.run(0, "skip", "--yes", "--id", string(large.ID), "--reason", "a test")
+		p = s.active()
+		rest := without(s.truth(), []checker.Event{large})
+		s.tail.WaitEvents(t, len(rest))
+		p.Stop(t)
+		checker.Require(t, s.compare("refused by Kafka and skipped", rest), 200)
+	})
+}
+
+// OUTBOXD_ON_REJECT=skip leaves out what Kafka refuses, wherever it stands, also
+// as the very first event, and nothing else.
+func TestSkipsWhatIsRefused(t *testing.T) {
+	eachParallel(t, []stage{{"postgres17", inTopic, harness.Plain}, on("mysql")}, func(t *testing.T, at stage) {
+		for _, once := range []bool{false, true} {
+			s := newScene(t, at)
+			if once {
+				s.exactlyOnce()
+			}
+			for _, topic := range s.topics {
+				harness.CreateTopic(t, topic, partitions, map[string]string{"max.message.bytes": "20000"})
+			}
+			s.tail = harness.FollowAt(t, s.level, s.topics...)
+			s.env["OUTBOXD_KAFKA_COMPRESSION"], s.env["OUTBOXD_ON_REJECT"] = "none", "skip"
+			p := s.active()
+			var bad []checker.Event
+			poison := func(size int) {
+				before := s.truth()
+				s.exec("INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('" + s.types[0] +
+					`', 'large', 'large', '{"seq": 1, "fill": "` + strings.Repeat("x", size) + `"}')`)
+				bad = append(bad, without(s.truth(), before)...)
+			}
+			poison(30_000)
+			s.commit(200)
+			poison(2 << 20) // above OUTBOXD_KAFKA_MAX_MESSAGE_BYTES too
+			s.commit(200)
+			poison(30_000)
+			if !once {
+				p.Kill()
+				p = s.active()
+			}
+			s.commit(200)
+			rest := without(s.truth(), bad)
+			s.tail.WaitEvents(t, len(rest))
+			p.Stop(t)
+			repeats := 600
+			if once {
+				repeats = 0
+			}
+			checker.Require(t, s.compare("refused events skipped", rest), repeats)
+		}
+	})
+}
