@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,6 +17,10 @@ type dialer struct {
 	Security
 	life  context.Context //nolint:containedctx // it is that of the connections, not of a call
 	quiet <-chan struct{} // closed when nothing more is sent
+
+	// proven: a connection was of use, so that brokers which hang up later want nothing
+	// that we lack. Looking into each would make a storm of connections.
+	proven atomic.Bool
 
 	mu   sync.Mutex
 	open map[*conn]struct{}

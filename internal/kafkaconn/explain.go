@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -40,7 +41,7 @@ func (d *dialer) explain(ctx context.Context, network, address string, err error
 		return d.clientCertificate(address, err)
 	case errors.As(err, &refused):
 		return d.explainHandshake(ctx, network, address, err)
-	case closed(err) && d.SASL == nil:
+	case closed(err) && d.SASL == nil && !d.proven.Load():
 		return d.wantsLogin(ctx, network, address, err)
 	}
 	return err
@@ -62,7 +63,7 @@ func (d *dialer) explainHandshake(ctx context.Context, network, address string, 
 		return fault.Config(fault.CodeConfig, "Give the broker a certificate that is valid now, or set the clock.", err, "the certificate of %s has expired or is not valid yet", from)
 	case errors.As(err, &verification):
 		return fault.Config(fault.CodeConfig, "Give the broker another certificate.", err, "the certificate of %s is not accepted", from)
-	case closed(err) && d.speaksPlaintext(ctx, network, address):
+	case closed(err) && !d.proven.Load() && d.speaksPlaintext(ctx, network, address):
 		return plaintextThere(address, err)
 	}
 	return fmt.Errorf("broker %s: %w", address, err)
@@ -85,17 +86,22 @@ func (d *dialer) clientCertificate(address string, err error) error {
 		"broker %s does not accept our TLS handshake, as a rule for the client certificate%s", address, found)
 }
 
-// wantsLogin finds out whether a broker that hangs up wants a login.
+// wantsLogin finds out whether a broker that hangs up wants a login: it hangs up
+// on any question, and offers mechanisms.
 func (d *dialer) wantsLogin(ctx context.Context, network, address string, err error) error {
-	c, failed := d.secure(ctx, network, address)
-	if failed != nil {
-		return err
+	try := func(question func(net.Conn) error) error {
+		c, failed := d.secure(ctx, network, address)
+		if failed != nil {
+			return failed
+		}
+		defer c.Close()
+		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+		defer stop()
+		return question(c)
 	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
+	answers := try(func(c net.Conn) error { _, err := ask(c, listGroups, 0, nil); return err }) == nil
 	var offered mechanismError
-	if !errors.As(handshake(c, "-"), &offered) || len(offered.offered) == 0 {
+	if answers || !errors.As(try(func(c net.Conn) error { return handshake(c, "-") }), &offered) || len(offered.offered) == 0 {
 		return err
 	}
 	return fault.Config(fault.CodeAccessDenied, "Set OUTBOXD_KAFKA_SASL_MECHANISM to one of "+strings.Join(offered.offered, ", ")+", and what it needs.", err, "broker %s wants a login, and OUTBOXD_KAFKA_SASL_MECHANISM is not set", address)

@@ -115,6 +115,9 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	dead, answers := c.dead, c.answers
 	c.mu.Unlock()
+	if answers > 2 {
+		c.dialer.proven.Store(true)
+	}
 	switch {
 	case err == nil || c.dialer.life.Err() != nil:
 	case dead:

@@ -14,6 +14,7 @@ import (
 // The requests that make a login, in the versions that every broker since
 // Kafka 2.2 has. sarama keeps them to itself, and reads its secrets only once.
 const (
+	listGroups       = 16
 	apiVersions      = 18
 	saslHandshake    = 17
 	saslAuthenticate = 36

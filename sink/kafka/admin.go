@@ -51,8 +51,8 @@ func Check(ctx context.Context, cfg Config) []preflight.Result {
 	results := append([]preflight.Result{r}, checkVersion(up, codec)...)
 	if cfg.TransactionalID != "" {
 		results = append(results, checkTransactions(up, conf, cfg))
-	} else {
-		results = append(results, checkProducer(up, cfg))
+	} else if err := mayProduce(up); denied(err) {
+		results = append(results, failed("kafka.acl.idempotent_write", cfg.permanent(err)))
 	}
 	return results
 }

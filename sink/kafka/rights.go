@@ -54,21 +54,13 @@ func (c Config) permanent(err error) error {
 	return fault.Config(fault.CodeAccessDenied, "See what Kafka says: a right on the cluster, the login, or a broker that is too old for this client.", err, "Kafka refuses to take anything from us")
 }
 
-// checkProducer asks for a producer id, which takes the right to write some topic.
-func checkProducer(b *sarama.Broker, cfg Config) preflight.Result {
+// mayProduce asks for a producer id, which takes the right to write some topic.
+func mayProduce(b *sarama.Broker) error {
 	answer, err := b.InitProducerID(&sarama.InitProducerIDRequest{Version: 1})
-	if err == nil {
-		err = code(answer.Err)
-	}
-	if denied(err) {
-		return failed("kafka.acl.idempotent_write", cfg.permanent(err))
-	}
-	r := preflight.Result{ID: "kafka.acl.idempotent_write", Status: preflight.OK, Found: "a producer id is given"}
 	if err != nil {
-		r.Status, r.Found = preflight.Warn, fmt.Sprintf("ask for a producer id: %v", err)
-		r.Fix = []string{"Run check again in a moment; when it stays so, see the broker's log."}
+		return err
 	}
-	return r
+	return code(answer.Err)
 }
 
 // checkTransactions looks for the coordinator, and asks it for something that

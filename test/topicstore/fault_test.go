@@ -174,15 +174,26 @@ func TestSilentBroker(t *testing.T) {
 }
 
 func TestMissingRights(t *testing.T) {
-	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.DescribeConfigs, kmsg.ListOffsets, kmsg.Fetch, kmsg.Produce, kmsg.CreateTopics} {
+	for _, key := range []kmsg.Key{kmsg.Metadata, kmsg.ListOffsets, kmsg.Fetch, kmsg.Produce, kmsg.CreateTopics} {
 		t.Run(key.Name(), func(t *testing.T) {
 			p := onFake(t)
 			if key != kmsg.CreateTopics {
 				save(t, p.open(t, name), at("1"))
 			}
 			p.fake.Fault(kfake.Fault{Keys: []kmsg.Key{key}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-			expectFault(t, p.open(t, name).Save(limited(t), at("2")), fault.CodeGrantMissing, fault.ExitConfig, p.topic, "Describe")
+			expectFault(t, p.open(t, name).Save(limited(t), at("2")), fault.CodeGrantMissing, fault.ExitConfig, p.topic, "--operation Read --operation Write")
 		})
+	}
+}
+
+// Whoever made the topic is trusted where its settings can't be seen.
+func TestSettingsThatCannotBeSeen(t *testing.T) {
+	p := onFake(t)
+	save(t, p.open(t, name), at("1"))
+	f := p.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	save(t, p.open(t, name), at("2"))
+	if f.Hits() == 0 {
+		t.Error("the settings were not asked for")
 	}
 }
 
