@@ -188,32 +188,35 @@ type server struct {
 	account    string // we are logged in as, user@host
 	mariadb    bool
 	version    string
-	uuid       string            // MySQL only
-	id         string            // server_id
-	identity   string            // tells the server from another at the same address
-	gtids      bool              // GTIDs are on
-	metadata   string            // binlog_row_metadata
+	uuid       string // MySQL only
+	id         string // server_id
+	identity   string // tells the server from another at the same address
+	gtids      bool   // GTIDs are on
+	metadata   string // binlog_row_metadata
+	image      string // binlog_row_image
+	provider   provider
 	folds      bool              // names are kept in lower case
 	collations map[uint64]string // character set of each
 }
 
 // ask reads the server's settings and refuses one that can't serve.
 func (s *Source) ask(ctx context.Context, q *session) (server, error) {
-	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image, @@lower_case_table_names, CURRENT_USER(), @@server_id")
+	r, err := q.query(ctx, "SELECT @@version, @@log_bin, @@binlog_format, @@binlog_row_image, @@lower_case_table_names, CURRENT_USER(), @@server_id, @@basedir")
 	if err != nil {
 		return server{}, fmt.Errorf("ask the server's settings: %w", err)
 	}
 	text := func(i int) string { v, _ := r.GetString(0, i); return v }
 	v := server{version: text(0), account: text(5), id: text(6), mariadb: strings.Contains(text(0), "MariaDB")}
-	v.folds = text(4) != "0"
+	v.folds, v.image, v.provider = text(4) != "0", text(3), providerOf(text(0), text(7))
 	if text(1) != "1" {
-		return v, fault.Config(fault.CodeServerSetting, "start the server with --log-bin (managed services: turn automated backups on)", nil, "the binary log is off (log_bin)")
+		return v, fault.Config(fault.CodeServerSetting, v.turnOnLog(), nil, "the binary log is off (log_bin)")
 	}
 	if format := text(2); format != "ROW" {
-		return v, fault.Config(fault.CodeServerSetting, "SET PERSIST binlog_format = 'ROW' (MariaDB: SET GLOBAL and the configuration file), then reconnect the services", nil, "binlog_format is %q, rows are logged only with \"ROW\"", format)
+		return v, fault.Config(fault.CodeServerSetting, v.set("binlog_format", "ROW")+"; then reconnect the services", nil, "binlog_format is %q, rows are logged only with \"ROW\"", format)
 	}
-	if image := text(3); image != "FULL" {
-		s.log.Warn("binlog_row_image is not FULL: a column an INSERT does not name may be absent from the log", zap.String("binlog_row_image", image))
+	if v.image != "FULL" {
+		s.log.Warn("binlog_row_image is not FULL: a column an INSERT does not name may be absent from the log", zap.String("binlog_row_image", v.image),
+			zap.String("fix", v.set("binlog_row_image", "FULL")))
 	}
 	if v.metadata, err = q.value(ctx, "SELECT @@binlog_row_metadata"); err != nil && errorCode(err) != 1193 {
 		return v, fmt.Errorf("ask the server's settings: %w", err)

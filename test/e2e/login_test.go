@@ -43,6 +43,35 @@ func TestPasswordRotated(t *testing.T) {
 	})
 }
 
+// The same on MySQL, where the server ends no session when a password is changed.
+func TestPasswordRotatedOfMySQL(t *testing.T) {
+	eachParallel(t, []stage{{"mysql", inFile, harness.Debezium}, on("mariadb118")}, func(t *testing.T, at stage) {
+		s := newScene(t, at).withTopics()
+		file := filepath.Join(s.dir, "password")
+		write := func(password string) {
+			if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("cdc-pw")
+		s.env["OUTBOXD_SOURCE_PASSWORD_FILE"] = file
+		s.env["OUTBOXD_SOURCE_URL"] = strings.Replace(s.env["OUTBOXD_SOURCE_URL"], ":cdc-pw@", "@", 1)
+		p := s.active()
+		l := s.committing(500)
+		seen := 0
+		for _, password := range []string{"new", "newer"} {
+			s.more(100)
+			s.exec("ALTER USER " + s.db.(*harness.MySQL).Name + " IDENTIFIED BY '" + password + "'")
+			harness.Eventually(t, "the log is read", func() bool { return s.db.EndReaders(t) > 0 })
+			_, seen = p.WaitLog(t, "access_denied", seen)
+			write(password)
+		}
+		s.more(100)
+		s.end(l)
+		s.finish(p, "password rotated", 0)
+	})
+}
+
 // The client's certificate and the server's are replaced under load, by
 // certificates of another authority, and the file of authorities with them.
 func TestCertificatesRotated(t *testing.T) {

@@ -2,9 +2,16 @@ package mysqlsource
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/outboxd/outboxd/internal/fault"
 	"github.com/outboxd/outboxd/internal/preflight"
@@ -108,6 +115,115 @@ func TestClientCertificate(t *testing.T) {
 		_, err := mysql.New(l.config(d, true, parameters), nil)
 		if f := fault.As(err); f == nil || f.Code != fault.CodeConfig || f.Exit != fault.ExitConfig {
 			t.Errorf("%s: %v", parameters, err)
+		}
+	}
+}
+
+var statement = regexp.MustCompile(`SET (PERSIST|GLOBAL) \w+ = ('\w+'|\d+)`)
+
+// A setting of the server that is no good is named with the statement that mends it, which works.
+func TestSettingsAreMended(t *testing.T) {
+	for _, server := range []string{"mysql", "mariadb118"} {
+		for _, c := range []struct{ variable, value, id string }{
+			{"binlog_format", "STATEMENT", "mysql.server"}, {"binlog_row_image", "MINIMAL", "mysql.row_image"}, {"binlog_row_metadata", "MINIMAL", "mysql.row_metadata"},
+			{"sync_binlog", "0", "mysql.sync_binlog"}, {"binlog_expire_logs_seconds", "3600", "mysql.binlog_retention"},
+		} {
+			t.Run(server+"/"+c.variable, func(t *testing.T) {
+				d := newDatabase(t, server, small)
+				w := d.session(t)
+				before := w.value(t, "SELECT @@global."+c.variable)
+				t.Cleanup(func() {
+					_, _ = d.db.Exec("RESET PERSIST " + c.variable)
+					if _, err := strconv.Atoi(before); err != nil {
+						before = "'" + before + "'"
+					}
+					_, _ = d.db.Exec("SET GLOBAL " + c.variable + " = " + before)
+				})
+				w.exec(t, "SET GLOBAL "+c.variable+" = "+c.value)
+				s := newSource(t, d.config())
+				found := func() preflight.Result {
+					for _, r := range s.Check(t.Context(), source.StartAuto) {
+						if r.ID == c.id {
+							return r
+						}
+					}
+					return preflight.Result{Status: preflight.OK}
+				}
+				r := found()
+				if r.Status == preflight.OK || len(r.Fix) == 0 {
+					t.Fatalf("%s is %s: %+v", c.variable, c.value, r)
+				}
+				mend := statement.FindString(r.Fix[0])
+				if mend == "" {
+					t.Fatalf("no statement in %q", r.Fix)
+				}
+				w.exec(t, mend)
+				if r := found(); r.Status != preflight.OK {
+					t.Errorf("after %s: %+v", mend, r)
+				}
+			})
+		}
+	}
+}
+
+// The server's certificate is that of another name, or fits; each mode says what it looks at.
+func TestServerCertificate(t *testing.T) {
+	d := newDatabase(t, "mysql", small)
+	w := d.session(t)
+	data := w.value(t, "SELECT @@datadir")
+	const reload = "ALTER INSTANCE RELOAD TLS"
+	for _, name := range []string{"ssl_ca", "ssl_cert", "ssl_key"} {
+		before := w.value(t, "SELECT @@global."+name)
+		t.Cleanup(func() {
+			_, _ = d.db.Exec("SET GLOBAL "+name+" = ?", before)
+			_, _ = d.db.Exec(reload)
+		})
+	}
+	ca := harness.NewAuthority(t)
+	for _, c := range []struct {
+		name, host string
+		refused    map[string]string // by mode; the others get in
+	}{
+		{"fits", "127.0.0.1", nil},
+		{"another name", "db.example", map[string]string{"VERIFY_IDENTITY": "x509"}},
+	} {
+		cert, key := filepath.Join(data, harness.Unique("cert-")+".pem"), filepath.Join(data, harness.Unique("key-")+".pem")
+		ca.Issue(t, cert, key, c.host, "", time.Hour)
+		text, err := os.ReadFile(ca.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		authority := filepath.Join(data, harness.Unique("ca-")+".pem")
+		for file, text := range map[string][]byte{authority: text, cert: nil, key: nil} {
+			if text != nil {
+				err = errors.Join(err, os.WriteFile(file, text, 0o644))
+			}
+			if err = errors.Join(err, os.Chmod(file, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Remove(file) })
+		}
+		w.exec(t, "SET GLOBAL ssl_ca = ?", authority)
+		w.exec(t, "SET GLOBAL ssl_cert = ?", cert)
+		w.exec(t, "SET GLOBAL ssl_key = ?", key)
+		w.exec(t, reload)
+		for _, mode := range []string{"REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"} {
+			t.Run(c.name+"/"+mode, func(t *testing.T) {
+				l := d.login(t, tlsAlone)
+				config := l.config(d, true, "ssl-mode="+mode+"&ssl-ca="+url.QueryEscape(ca.File))
+				if mode == "REQUIRED" {
+					config = l.config(d, true, "ssl-mode="+mode)
+				}
+				config.Name = harness.Unique("verify-")
+				s := newSource(t, config)
+				why, refused := c.refused[mode]
+				if !refused {
+					take(t, s)
+					return
+				}
+				_, err := s.Acquire(t.Context(), nil)
+				l.mustBeRefused(t, err, why, fault.CodeConfig)
+			})
 		}
 	}
 }
