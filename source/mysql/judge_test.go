@@ -142,3 +142,25 @@ func TestParseGTIDText(t *testing.T) {
 		}
 	}
 }
+
+// A GTID event grew with the versions: 5.6 told the number alone, 5.7 a logical clock, 8.0 the times of its commit here and,
+// if that is another, where it was committed first.
+func TestParseGTIDOfOlderServers(t *testing.T) {
+	t.Parallel()
+	bare := append(wire{1}, serverA[:]...).le(8, 7)
+	clock := append(wire{}, bare...).u8(2).le(8, 3).le(8, 4)
+	for name, c := range map[string]struct {
+		body                wire
+		committed, original uint64
+	}{
+		"5.6":              {bare.u8(0), 0, 0},
+		"5.7":              {clock, 0, 0},
+		"8.0":              {append(wire{}, clock...).le(7, commitMicros).lenenc(300).le(4, 80036), commitMicros, commitMicros},
+		"8.0, a replica's": {append(wire{}, clock...).le(7, commitMicros|1<<55).le(7, commitMicros-5).lenenc(300).le(4, 80036|1<<31).le(4, 80036), commitMicros, commitMicros - 5},
+	} {
+		g, err := parseGTID(c.body)
+		if err != nil || g.number != 7 || g.uuid != serverA || g.committed != c.committed || g.original != c.original {
+			t.Errorf("%s: %+v, %v", name, g, err)
+		}
+	}
+}
