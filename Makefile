@@ -12,7 +12,7 @@ CTL := test/services/ctl
 SERVICES ?= kafka postgres15 postgres16 postgres17 postgres18 mysql mysql-nogtid mysql-nobinlog mariadb1011 mariadb118
 BINARY := $(CURDIR)/bin/outboxd
 
-.PHONY: help build test test-unit test-long test-run test-apart demo lint docs docs-check clean
+.PHONY: help build test test-unit test-long test-run test-apart test-rules demo lint docs docs-check clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,7 @@ build: ## bin/outboxd, static
 
 test: build ## everything, against real Kafka, Postgres, MySQL and MariaDB (test/services/README.md)
 	@rm -f bin/test.log; rc=0; \
+	test/tools && $(MAKE) test-rules || rc=1; \
 	$(CTL) with $(SERVICES) -- $(MAKE) test-run || rc=1; \
 	$(CTL) with kafka3 postgres17 mysql -- $(MAKE) test-apart PACKAGE=./cluster || rc=1; \
 	$(CTL) with kafka39 postgres17 -- $(MAKE) test-apart PACKAGE=./kafka39 || rc=1; \
@@ -47,6 +48,9 @@ test-run:
 APART := -e /cluster$$ -e /kafka39$$ -e /kafkasecure$$
 test-apart:
 	@cd test && OUTBOXD_TEST_BINARY=$(BINARY) go test -count=1 -timeout $(TIMEOUT) -v $(PACKAGE) 2>&1 | tee -a ../bin/test.log
+
+test-rules: ## deploy/prometheus: the alert rules and their tests (test/tools fetches promtool)
+	@PATH="$$PATH:$(CURDIR)/bin/tools"; cd deploy/prometheus && promtool check rules rules.yml && promtool test rules rules_test.yml
 
 demo: build ## an order service, Postgres and Kafka on a bare machine, with outboxd killed in mid stream
 	@cd test && CGO_ENABLED=0 go build -trimpath -o ../bin/demo ./demo

@@ -10,6 +10,7 @@ package source
 
 import (
 	"context"
+	"math"
 	"regexp"
 	"time"
 )
@@ -111,7 +112,25 @@ type Retainer interface{ Retention() Retention }
 type Retention struct {
 	AskedAt time.Time        // zero: not asked yet
 	Bytes   int64            // of log
+	Limit   *Limit           // nil: the server keeps what we need whatever it costs, or doesn't tell
 	Oldest  *OpenTransaction // the oldest transaction that holds log; nil: none that is older than a few seconds
+}
+
+// Limit is how far the server is from dropping log that a stream needs.
+type Limit struct {
+	Left   int64   // bytes
+	Shrink float64 // by which Left became less, in bytes per second over the last minutes; not above 0: it doesn't
+}
+
+// Seconds is the time until nothing is left if it goes on like this; +Inf when it does not shrink.
+func (l Limit) Seconds() float64 {
+	switch {
+	case l.Left <= 0:
+		return 0
+	case l.Shrink <= 0:
+		return math.Inf(1)
+	}
+	return float64(l.Left) / l.Shrink
 }
 
 // OpenTransaction is a transaction that was neither committed nor rolled back.

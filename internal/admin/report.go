@@ -35,6 +35,7 @@ type Report struct {
 	WindowFull    bool      // as much is unsaved as may be: reading stops
 
 	RetainedBytes    int64     // of log that the database keeps for us
+	SecondsToLimit   *float64  // until the database drops log that we need; nil: it comes no nearer, or there is no limit
 	OldestOpen       string    // the oldest open transaction, which holds log; "" when there is none worth telling
 	OldestOpenSince  time.Time // when it began
 	RetentionAskedAt time.Time // when the database was asked for these; zero: it doesn't tell

@@ -57,6 +57,7 @@ type Status struct {
 type Source struct {
 	AskedAt           time.Time        `json:"asked_at"`
 	RetainedBytes     int64            `json:"retained_bytes"`
+	SecondsToLimit    *float64         `json:"seconds_to_limit,omitempty"`
 	OldestTransaction *OpenTransaction `json:"oldest_transaction,omitempty"`
 }
 
@@ -97,7 +98,7 @@ func newSource(r Report, now time.Time) *Source {
 	if r.RetentionAskedAt.IsZero() {
 		return nil
 	}
-	s := &Source{AskedAt: r.RetentionAskedAt, RetainedBytes: r.RetainedBytes}
+	s := &Source{AskedAt: r.RetentionAskedAt, RetainedBytes: r.RetainedBytes, SecondsToLimit: r.SecondsToLimit}
 	if r.OldestOpen != "" {
 		s.OldestTransaction = &OpenTransaction{Name: r.OldestOpen, Since: r.OldestOpenSince, Seconds: max(0, now.Sub(r.OldestOpenSince)).Seconds()}
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"math"
 	"strings"
 	"time"
 
@@ -68,6 +69,10 @@ func report(name, version string, s pipeline.Status, snapshot *source.Snapshot, 
 		LastHeard: s.LastRead, LastRead: s.LastRead, LastDelivered: s.LastDelivered, LastSaved: s.LastSaved, SaveErr: s.SaveErr, WindowFull: s.WindowFull,
 		RetainedBytes: s.Retention.Bytes, RetentionAskedAt: s.Retention.AskedAt,
 		EventsRead: s.EventsRead, EventsDelivered: s.EventsDelivered, Sessions: s.Sessions,
+	}
+	if l := s.Retention.Limit; l != nil && !math.IsInf(l.Seconds(), 1) { // JSON has no infinity
+		seconds := l.Seconds()
+		r.SecondsToLimit = &seconds
 	}
 	if o := s.Retention.Oldest; o != nil {
 		r.OldestOpen, r.OldestOpenSince = o.Name, o.Since

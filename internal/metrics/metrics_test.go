@@ -189,7 +189,7 @@ func TestBuildInfo(t *testing.T) {
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	f := newFixture()
-	f.status = pipeline.Status{State: pipeline.Stopped, Err: errors.New("x"), Retention: source.Retention{AskedAt: start}}
+	f.status = pipeline.Status{State: pipeline.Stopped, Err: errors.New("x"), Retention: source.Retention{AskedAt: start, Limit: &source.Limit{}}}
 	f.Certificate(func() (time.Time, bool) { return start.Add(time.Hour), true })
 	h := f.Hooks()
 	h.Delivered("t", "t", 1)

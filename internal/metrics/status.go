@@ -15,7 +15,7 @@ type gauges struct {
 	now     func() time.Time
 	started time.Time
 
-	up, active, stopped, read, lag, inFlight, unsaved, checkpointAge, retained, oldestOpen *prometheus.Desc
+	up, active, stopped, read, lag, inFlight, unsaved, checkpointAge, retained, toLimit, oldestOpen *prometheus.Desc
 }
 
 func newGauges(status func() pipeline.Status, now func() time.Time) *gauges {
@@ -33,13 +33,14 @@ func newGauges(status func() pipeline.Status, now func() time.Time) *gauges {
 		unsaved:       desc("outboxd_unsaved_events", "Events acknowledged and not yet covered by a saved checkpoint."),
 		checkpointAge: desc("outboxd_checkpoint_age_seconds", "Time since the last save of the checkpoint, or since the start when there was none."),
 		retained:      desc("outboxd_source_retained_bytes", "Log that the database keeps for this connector; not there when it doesn't say."),
+		toLimit:       desc("outboxd_source_seconds_to_limit", "Time until the database drops log that this connector needs, at the rate of the last minutes; +Inf when it comes no nearer, not there without a limit."),
 		oldestOpen:    desc("outboxd_source_oldest_transaction_seconds", "Age of the oldest open transaction, which holds log; 0 when none is older than a few seconds."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.up, g.active, g.stopped, g.read, g.lag, g.inFlight, g.unsaved, g.checkpointAge, g.retained, g.oldestOpen} {
+	for _, d := range []*prometheus.Desc{g.up, g.active, g.stopped, g.read, g.lag, g.inFlight, g.unsaved, g.checkpointAge, g.retained, g.toLimit, g.oldestOpen} {
 		out <- d
 	}
 }
@@ -66,6 +67,9 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	gauge(g.checkpointAge, max(0, now.Sub(saved)).Seconds())
 	if r := s.Retention; !r.AskedAt.IsZero() {
 		gauge(g.retained, float64(r.Bytes))
+		if r.Limit != nil {
+			gauge(g.toLimit, r.Limit.Seconds())
+		}
 		var age float64
 		if r.Oldest != nil {
 			age = max(0, now.Sub(r.Oldest.Since)).Seconds()

@@ -25,10 +25,35 @@ type watch struct {
 
 	mu   sync.Mutex
 	last source.Retention
+	left []left               // of the last minutes, oldest first
 	seen map[string]time.Time // transactions whose begin we may not know: when they were seen first
 }
 
+// left is how much log could be written at a moment before the server drops what the slot needs.
+type left struct {
+	at    time.Time
+	bytes int64
+}
+
+// limit adds what is left now, nil with max_slot_wal_keep_size = -1, to what was; mu is held.
+func (w *watch) limit(now time.Time, bytes *int64) *source.Limit {
+	if bytes == nil {
+		w.left = nil
+		return nil
+	}
+	w.left = append(w.left, left{now, *bytes})
+	for len(w.left) > 2 && now.Sub(w.left[1].at) >= watchWindow {
+		w.left = w.left[1:]
+	}
+	l := &source.Limit{Left: *bytes}
+	if first := w.left[0]; now.After(first.at) {
+		l.Shrink = float64(first.bytes-*bytes) / now.Sub(first.at).Seconds()
+	}
+	return l
+}
+
 const (
+	watchWindow   = 2 * time.Minute // a slot moves in jumps, so a shorter one tells of jumps
 	watchInterval = 5 * time.Second
 	watchYoung    = 5 * time.Second // a transaction that is younger is nothing to tell
 )
@@ -120,9 +145,9 @@ const openTransactions = `
 func (w *watch) ask(ctx context.Context, conn *pgx.Conn) error {
 	var r source.Retention
 	var now time.Time
-	var bytes *int64
-	err := conn.QueryRow(ctx, `SELECT clock_timestamp(), pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1`, w.source.cfg.Slot).
-		Scan(&now, &bytes)
+	var bytes, safe *int64
+	err := conn.QueryRow(ctx, `SELECT clock_timestamp(), pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint, safe_wal_size FROM pg_replication_slots WHERE slot_name = $1`, w.source.cfg.Slot).
+		Scan(&now, &bytes, &safe)
 	if err != nil {
 		return fmt.Errorf("ask for the log that slot %q keeps: %w", w.source.cfg.Slot, err)
 	}
@@ -143,6 +168,7 @@ func (w *watch) ask(ctx context.Context, conn *pgx.Conn) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	r.Limit = w.limit(now, safe)
 	seen := make(map[string]time.Time, len(all))
 	for _, o := range all {
 		since := now
