@@ -43,16 +43,18 @@ func commands() []command {
 		{"run", "", "run the connector in the foreground (also without any command)", runCommand},
 		{"check", "[--json]", "try everything run needs, change nothing", checkCommand},
 		{"setup", "[--start now] [--topics A,B] [--dry-run] [--yes]", "make what is missing", setupCommand},
+		{"status", "[--json]", "ask the running instance for its state and what to do", statusCommand},
 		{"checkpoint", "show [--json] | set --to POSITION [--reason TEXT] [--yes] | copy --to STORE [--yes] | delete [--yes]", "read, set, copy or delete the stored position", checkpointCommand},
 		{"verify", "[--since TIME] [--until TIME] [--from-id ID] [--to-id ID] [--table T] [--id WHERE] [--against PREFIX] [--out FILE] [--json]", "compare outbox rows with what is in Kafka, or two relays' topics", verifyCommand},
 		{"skip", "--id ID [--reason TEXT] [--yes]", "leave out the one event that stops the stream", skipCommand},
 		{"config", "[--json]", "print every variable with its value and origin", configCommand},
+		{"completion", "bash | zsh | fish", "print a completion script for a shell", completionCommand},
 		{"version", "[--json]", "print version, commit and Go version", versionCommand},
 	}
 }
 
 // later are the commands a later version brings.
-var later = []string{"status", "pause", "resume", "parked", "replay", "recover", "purge", "import-debezium", "teardown"}
+var later = []string{"pause", "resume", "parked", "replay", "recover", "purge", "import-debezium", "teardown"}
 
 // execute runs one command and gives the exit code.
 func (p *process) execute(ctx context.Context, args []string) int {
