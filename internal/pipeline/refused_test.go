@@ -181,3 +181,26 @@ func TestCheckpointRefusedIsKept(t *testing.T) {
 		r.visible("what stands before it", "1", "2")
 	})
 }
+
+// What the sink wants sent alone repeats nothing when it is refused: nothing else was under way.
+func TestEngineSendsAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.onReject = Skip
+		r.refusing()
+		r.wrap = func(s sink.Sink) sink.Sink { return isolating{s.(*sinktest.Fake)} }
+		r.source.Together = 10
+		r.start()
+		r.append("a", "b", "bad", "c")
+		r.append("bad", "d")
+		r.append("e")
+		time.Sleep(time.Minute)
+		r.expect("all but the refused, each once", 1, 2, 4, 6, 7)
+		_ = r.end(true)
+	})
+}
+
+type isolating struct{ *sinktest.Fake }
+
+func (isolating) Isolate(m *sink.Message) bool { return string(m.Key) == "bad" }

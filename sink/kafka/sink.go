@@ -32,6 +32,7 @@ var errClosed = errors.New("sink is closed")
 var (
 	_ sink.Sink      = (*Sink)(nil)
 	_ sink.Judge     = (*Sink)(nil)
+	_ sink.Isolator  = (*Sink)(nil)
 	_ sink.Committer = (*Sink)(nil)
 	_ sink.Waiter    = (*Sink)(nil)
 )
@@ -44,7 +45,8 @@ type Sink struct {
 	log    *zap.Logger
 	client sarama.Client
 	topics topics
-	tx     *transaction       // nil: at least once
+	tx     *transaction // nil: at least once
+	sizes  sizes
 	judged string             // the topic name last judged and found legal
 	count  time.Time          // when the partitions of the topics in use are counted next
 	cut    context.CancelFunc // ends every connection and every wait between retries
@@ -176,6 +178,7 @@ func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, lo
 		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1), empty: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		may:        func() bool { return true },
+		sizes:      sizes{limit: map[string]int{}, warned: map[string]bool{}},
 		partitions: map[string][]*partition{}, links: map[*sarama.Broker]*link{}, pauses: map[int32]*pause{}, open: map[*publish]struct{}{},
 	}
 	if cfg.TransactionalID != "" {
@@ -307,6 +310,7 @@ func (s *Sink) pin(msgs []sink.Message) error {
 		s.mu.Lock()
 		s.partitions[topic] = all
 		s.mu.Unlock()
+		go s.learn(topic) // a request of its own; nothing waits for it, and the client's end ends it
 	}
 	return nil
 }
