@@ -76,7 +76,10 @@ func TestViewToken(t *testing.T) {
 			t.Errorf("%s answers %d: a probe has no token", path, got)
 		}
 	}
-	if token, failure = "", errors.New("gone"); get("/", "Bearer ") != 401 {
+	if token = ""; get("/", "Bearer ") != 401 {
+		t.Error("an empty token opens the page")
+	}
+	if failure = errors.New("gone"); get("/", "Bearer ") != 401 {
 		t.Error("a token that can't be read opens the page")
 	}
 }
