@@ -47,6 +47,7 @@ func commands() []command {
 		{"checkpoint", "show [--json] | set --to POSITION [--reason TEXT] [--yes] | copy --to STORE [--yes] | delete [--yes]", "read, set, copy or delete the stored position", checkpointCommand},
 		{"verify", "[--since TIME] [--until TIME] [--from-id ID] [--to-id ID] [--table T] [--id WHERE] [--against PREFIX] [--out FILE] [--json]", "compare outbox rows with what is in Kafka, or two relays' topics", verifyCommand},
 		{"skip", "--id ID [--reason TEXT] [--yes]", "leave out the one event that stops the stream", skipCommand},
+		{"import-debezium", "FILE [--out FILE] [--apply [--offset JSON | --offsets-topic TOPIC] [--yes]]", "turn a Debezium connector's configuration into an env file, and take over its place", importCommand},
 		{"config", "[--json]", "print every variable with its value and origin", configCommand},
 		{"completion", "bash | zsh | fish", "print a completion script for a shell", completionCommand},
 		{"version", "[--json]", "print version, commit and Go version", versionCommand},
@@ -54,7 +55,7 @@ func commands() []command {
 }
 
 // later are the commands a later version brings.
-var later = []string{"pause", "resume", "parked", "replay", "recover", "purge", "import-debezium", "teardown"}
+var later = []string{"pause", "resume", "parked", "replay", "recover", "purge", "teardown"}
 
 // execute runs one command and gives the exit code.
 func (p *process) execute(ctx context.Context, args []string) int {

@@ -60,7 +60,7 @@ func TestMistakesEndWithTwo(t *testing.T) {
 	}{
 		{"unknown command", []string{"rum"}, "", `no command "rum"`},
 		{"later command", []string{"pause"}, "", "pause is not there yet"},
-		{"later command", []string{"import-debezium", "x.json"}, "", "import-debezium is not there yet"},
+		{"no file to import", []string{"import-debezium"}, "", "give the FILE"},
 		{"unknown flag", []string{"check", "--payload"}, "", "payload"},
 		{"argument too many", []string{"version", "please"}, "", `"please"`},
 		{"unknown start", []string{"setup", "--start", "then"}, "", "the legal values are now and snapshot"},
