@@ -19,24 +19,25 @@ func TestImportDebezium(t *testing.T) {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, stage{service, inTopic, harness.Plain}).withTopics()
-			class, offset := "mysql.MySqlConnector", ""
+			class, offset, options := "mysql.MySqlConnector", "", ""
 			if s.postgres() {
 				class = "postgresql.PostgresConnector"
 				s.exec(`CREATE PUBLICATION dbz FOR TABLE outbox`)
 			}
 			slot := strings.ReplaceAll(harness.Unique("dbz_"), "-", "_")
 			if s.postgres() {
+				options = `"plugin.name": "pgoutput", "publication.name": "dbz", "slot.name": "` + slot + `",`
 				s.exec(`SELECT pg_create_logical_replication_slot('` + slot + `', 'pgoutput')`)
 			}
 			file := filepath.Join(t.TempDir(), "connector.json")
 			text := fmt.Sprintf(`{"name": %q, "config": {"connector.class": "io.debezium.connector.%s",
 				"database.hostname": "127.0.0.1", "database.user": "cdc", "table.include.list": "public.outbox", "topic.prefix": "shop",
-				"plugin.name": "pgoutput", "slot.name": %q, "publication.name": "dbz", "extended.headers.enabled": "false",
+				%s "extended.headers.enabled": "false",
 				"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
 				"transforms": "o", "transforms.o.type": "io.debezium.transforms.outbox.EventRouter",
 				"transforms.o.table.field.event.key": "aggregate_id", "transforms.o.route.by.field": "aggregate_type",
 				"transforms.o.table.fields.additional.placement": "event_type:header:eventType,aggregate_type:header:aggregateType"}}`,
-				harness.Unique("dbz-"), class, slot)
+				harness.Unique("dbz-"), class, options)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
