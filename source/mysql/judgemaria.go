@@ -114,7 +114,7 @@ func (s *Source) find(ctx context.Context, q *session, at place) (time.Time, err
 	}
 	if behind == 0 {
 		return time.Time{}, fault.Position(fault.CodePositionLost, fromOldest, nil,
-			"the transaction before the checkpoint (%s) is not in the server's log any more (the oldest is %s)", at.last, logs[0].name)
+			"the transaction before the checkpoint (%s) was purged from the server's log (the oldest is %s)", at.last, logs[0].name)
 	}
 	var found time.Time
 	err = s.scan(ctx, logs[behind-1].name, func(e event) (bool, error) {
