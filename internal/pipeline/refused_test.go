@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -189,7 +190,7 @@ func TestEngineSendsAlone(t *testing.T) {
 		r := newRig(t)
 		r.onReject = Skip
 		r.refusing()
-		r.wrap = func(s sink.Sink) sink.Sink { return isolating{s.(*sinktest.Fake)} }
+		r.wrap = func(s sink.Sink) sink.Sink { return isolating{s.(*sinktest.Fake), t} }
 		r.source.Together = 10
 		r.start()
 		r.append("a", "b", "bad", "c")
@@ -201,6 +202,19 @@ func TestEngineSendsAlone(t *testing.T) {
 	})
 }
 
-type isolating struct{ *sinktest.Fake }
+// isolating wants the events of key "bad" alone.
+type isolating struct {
+	*sinktest.Fake
+	t *testing.T
+}
+
+func (f isolating) Publish(ctx context.Context, batch []sink.Message, done func(error)) {
+	for i := range batch {
+		if f.Isolate(&batch[i]) && (len(batch) > 1 || f.Held() > 0) {
+			f.t.Errorf("an event that goes alone was published among %d others, %d batches held", len(batch)-1, f.Held())
+		}
+	}
+	f.Fake.Publish(ctx, batch, done)
+}
 
 func (isolating) Isolate(m *sink.Message) bool { return string(m.Key) == "bad" }
