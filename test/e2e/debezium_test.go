@@ -19,7 +19,7 @@ func TestImportDebezium(t *testing.T) {
 		t.Run(service, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, stage{service, inTopic, harness.Plain}).withTopics()
-			class, offset, options := "mysql.MySqlConnector", "", ""
+			class, options := "mysql.MySqlConnector", ""
 			if s.postgres() {
 				class = "postgresql.PostgresConnector"
 				s.exec(`CREATE PUBLICATION dbz FOR TABLE outbox`)
@@ -29,6 +29,7 @@ func TestImportDebezium(t *testing.T) {
 				options = `"plugin.name": "pgoutput", "publication.name": "dbz", "slot.name": "` + slot + `",`
 				s.exec(`SELECT pg_create_logical_replication_slot('` + slot + `', 'pgoutput')`)
 			}
+			name := harness.Unique("dbz-")
 			file := filepath.Join(t.TempDir(), "connector.json")
 			text := fmt.Sprintf(`{"name": %q, "config": {"connector.class": "io.debezium.connector.%s",
 				"database.hostname": "127.0.0.1", "database.user": "cdc", "table.include.list": "public.outbox", "topic.prefix": "shop",
@@ -37,7 +38,7 @@ func TestImportDebezium(t *testing.T) {
 				"transforms": "o", "transforms.o.type": "io.debezium.transforms.outbox.EventRouter",
 				"transforms.o.table.field.event.key": "aggregate_id", "transforms.o.route.by.field": "aggregate_type",
 				"transforms.o.table.fields.additional.placement": "event_type:header:eventType,aggregate_type:header:aggregateType"}}`,
-				harness.Unique("dbz-"), class, options)
+				name, class, options)
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -48,8 +49,13 @@ func TestImportDebezium(t *testing.T) {
 				s.exec(`SELECT pg_replication_slot_advance('` + slot + `', pg_current_wal_lsn())`)
 			} else {
 				s.env["OUTBOXD_TABLES"] = "outbox"
-				offset = fmt.Sprintf(`{"gtids":%q,"file":"x","pos":4,"row":1,"event":2}`, strings.ReplaceAll(s.text("SELECT @@global.gtid_executed"), "\n", ""))
-				args = append(args, "--offset", offset)
+				offset := fmt.Sprintf(`{"gtids":%q,"file":"x","pos":4,"row":1,"event":2}`, strings.ReplaceAll(s.text("SELECT @@global.gtid_executed"), "\n", ""))
+				offsets := harness.Unique("connect-offsets-")
+				harness.CreateTopics(t, 5, offsets)
+				harness.Produce(t, offsets, `["other",{"server":"shop"}]`, []byte(`{"gtids":"x"}`))
+				harness.Produce(t, offsets, `["`+name+`",{"server":"shop"}]`, []byte(`{"gtids":""}`))
+				harness.Produce(t, offsets, `["`+name+`",{"server":"shop"}]`, []byte(offset))
+				args = append(args, "--offsets-topic", offsets)
 			}
 			load := s.committing(200)
 			if said := s.run(0, args...); !strings.Contains(said, "repeats ") {
