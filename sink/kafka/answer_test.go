@@ -69,7 +69,7 @@ func TestLostLinkForgetsNoPartition(t *testing.T) {
 		"on the wire: its answer": {func(_ *link, p *partition) { p.flight, p.queue = &batch{}, make([]pending, 1) }, false},
 		"nothing to send":         {func(*link, *partition) {}, false},
 	} {
-		s := newSink(Config{}, 0, nil, zap.NewNop())
+		s := newSink(Config{}, 0, zap.NewNop())
 		l := &link{sink: s, broker: sarama.NewBroker("127.0.0.1:1"), kick: make(chan struct{}, 1)}
 		p := &partition{topic: "t", link: l}
 		s.partitions["t"] = []*partition{p}

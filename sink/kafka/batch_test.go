@@ -14,7 +14,7 @@ import (
 // A batch costs a handful of allocations, however many records it has: what is
 // allocated per record would be most of the cost of an event.
 func TestEncodeAllocates(t *testing.T) {
-	s := newSink(Config{}.withDefaults(), sarama.CompressionLZ4, nil, zap.NewNop())
+	s := newSink(Config{}.withDefaults(), sarama.CompressionLZ4, zap.NewNop())
 	for _, n := range []int{10, 1000} {
 		taken := make([]pending, n)
 		for i := range taken {

@@ -29,12 +29,18 @@ func (s *Sink) learn(topic string) {
 		return
 	}
 	const name = "max.message.bytes"
-	entries, err := admin.DescribeConfig(sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{name}})
+	answers, err := admin.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{name}}}, sarama.DescribeConfigsOptions{})
+	if err == nil && len(answers) != 1 {
+		err = sarama.ErrIncompleteResponse
+	}
+	if err == nil {
+		err = code(answers[0].ErrorCode)
+	}
 	if err != nil {
 		s.log.Debug("the topic's limit is not known", zap.String("topic", topic), zap.Error(err))
 		return
 	}
-	for _, e := range entries {
+	for _, e := range answers[0].Configs {
 		if n, err := strconv.Atoi(e.Value); err == nil && e.Name == name {
 			s.sizes.mu.Lock()
 			s.sizes.limit[topic] = n

@@ -15,7 +15,7 @@ import (
 func TestIsolate(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zap.WarnLevel)
-	s := newSink(Config{MaxMessageBytes: 1 << 20}.withDefaults(), sarama.CompressionNone, nil, zap.New(core))
+	s := newSink(Config{MaxMessageBytes: 1 << 20}.withDefaults(), sarama.CompressionNone, zap.New(core))
 	s.sizes.limit["narrow"] = 100_000
 	for _, tt := range []struct {
 		topic, table string

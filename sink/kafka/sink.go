@@ -158,7 +158,7 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newSink(cfg, codec, nil, log)
+	s := newSink(cfg, codec, log)
 	cfg.conn().Hush(life, conf, s.stop) // sarama may hold a request back while it dials or is throttled
 	client, err := sarama.NewClient(cfg.Brokers, conf)
 	if err != nil {
@@ -172,10 +172,10 @@ func open(life context.Context, cfg Config, log *zap.Logger) (*Sink, error) {
 	return s, nil
 }
 
-func newSink(cfg Config, codec sarama.CompressionCodec, client sarama.Client, log *zap.Logger) *Sink {
+func newSink(cfg Config, codec sarama.CompressionCodec, log *zap.Logger) *Sink {
 	s := &Sink{
-		cfg: cfg, codec: codec, log: log, client: client, cut: func() {},
-		topics: topics{cfg: cfg, client: client, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
+		cfg: cfg, codec: codec, log: log, cut: func() {},
+		topics: topics{cfg: cfg, log: log, known: map[string]bool{}, said: map[string]string{}, why: map[string]hindrance{}, denied: map[string]time.Time{}},
 		stop:   make(chan struct{}), kick: make(chan struct{}, 1), quiet: make(chan struct{}, 1), drained: make(chan struct{}, 1), empty: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		may:        func() bool { return true },
 		sizes:      sizes{limit: map[string]int{}, warned: map[string]bool{}},
