@@ -164,7 +164,9 @@ func TestDecodeAllocations(t *testing.T) {
 	}
 }
 
-// What the servers compress is unpacked with the means that are there from the event or transaction before.
+// What the servers compress is unpacked with the means that are there from the
+// event or transaction before: without them it is 13 and 27 allocations. The race
+// detector has pools drop some of what they are given.
 func TestUnpackAllocations(t *testing.T) {
 	l, inner := &binlog{pos: 4}, &binlog{}
 	packed := []wire{l.mariaGTID(0, 11, 0), l.outbox(), l.event(eventWriteRowsCompressed, compressedRows(outboxRow(2, "k", smallJSON(1), "ab"))), l.xid()}
@@ -174,8 +176,8 @@ func TestUnpackAllocations(t *testing.T) {
 		log  []wire
 		most float64
 	}{
-		"log_bin_compress":               {mariadb, packed, 6},
-		"binlog_transaction_compression": {byGTID, transaction, 12},
+		"log_bin_compress":               {mariadb, packed, 10},
+		"binlog_transaction_compression": {byGTID, transaction, 20},
 	} {
 		d := testDecoder(c.at)
 		mustFeed(t, d, c.log...)
