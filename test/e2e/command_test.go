@@ -178,7 +178,7 @@ func TestVersionAndUnknownCommand(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
 		found string
-	}{{[]string{"verify"}, "verify is not there yet"}, {[]string{"frobnicate"}, "no command"}, {[]string{"run", "now"}, "one argument too many"}} {
+	}{{[]string{"parked"}, "parked is not there yet"}, {[]string{"frobnicate"}, "no command"}, {[]string{"run", "now"}, "one argument too many"}} {
 		refused(t, harness.Start(t, harness.Command{Args: c.args}), 2, "config_invalid", c.found)
 	}
 }
